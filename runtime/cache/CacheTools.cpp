@@ -1,0 +1,261 @@
+//===- runtime/cache/CacheTools.cpp - Looking after a cache -----------------===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cache/CacheTools.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+
+#include <chrono>
+#include <tuple>
+
+using namespace lathe;
+
+namespace {
+
+constexpr const char* kExtensions[] = {".json", ".cubin", ".cu"};
+constexpr const char* kPlan = "plan.json";
+constexpr const char* kWorkload = "workload.json";
+
+/// How old, in seconds, leftovers must be before they are removed.
+struct LeftoverAges {
+  /// Files that a writer may still be about to rename or complete.
+  int64_t unfinished = 3600;
+  int64_t setAside = 24 * 3600;
+};
+constexpr LeftoverAges kNoAge{-1, -1};
+
+std::string joined(llvm::StringRef folder, const llvm::Twine& name) {
+  llvm::SmallString<256> path(folder);
+  llvm::sys::path::append(path, name);
+  return std::string(path);
+}
+
+int64_t secondsNow() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Calls `visit(path)` for everything in `folder`, in a fixed order; nothing when it cannot be read.
+template <class Visit> void forEachIn(llvm::StringRef folder, Visit visit) {
+  std::vector<std::string> paths;
+  std::error_code code;
+  for (llvm::sys::fs::directory_iterator it(folder, code, /*follow_symlinks=*/false), end; !code && it != end;
+       it.increment(code))
+    paths.push_back(it->path());
+  llvm::sort(paths);
+  for (const std::string& path : paths) visit(llvm::StringRef(path));
+}
+
+bool isDigestName(llvm::StringRef name) {
+  return name.size() == 64 && llvm::all_of(name, [](char c) { return llvm::isDigit(c) || (c >= 'a' && c <= 'f'); });
+}
+bool isArchName(llvm::StringRef name) {
+  return name.consume_front("sm_") && !name.empty() && llvm::all_of(name, llvm::isAlnum);
+}
+
+/// Calls `visit` for every folder of a workload.
+template <class Visit> void forEachWorkload(llvm::StringRef root, Visit visit) {
+  forEachIn(joined(root, "v1"), [&](llvm::StringRef path) {
+    if (isDigestName(llvm::sys::path::filename(path)) && llvm::sys::fs::is_directory(path)) visit(path);
+  });
+}
+/// Calls `visit` for every folder of an architecture in that of a workload.
+template <class Visit> void forEachArch(llvm::StringRef workloadPath, Visit visit) {
+  forEachIn(workloadPath, [&](llvm::StringRef path) {
+    if (isArchName(llvm::sys::path::filename(path)) && llvm::sys::fs::is_directory(path)) visit(path);
+  });
+}
+
+/// Size and time of an entry; none when it vanished meanwhile.
+std::optional<CacheEntry> describe(const Digest& workload, llvm::StringRef arch, llvm::StringRef folder,
+                                   llvm::StringRef hex) {
+  CacheEntry entry{workload, arch.str(), hex.str(), 0, 0};
+  for (const char* extension : kExtensions) {
+    llvm::sys::fs::file_status status;
+    if (llvm::sys::fs::status(joined(folder, hex + extension), status)) continue;
+    entry.bytes += status.getSize();
+    if (llvm::StringRef(extension) == ".json") entry.lastUsed = llvm::sys::toTimeT(status.getLastModificationTime());
+  }
+  return entry.bytes > 0 ? std::optional(entry) : std::nullopt;
+}
+
+void removeEntry(llvm::StringRef folder, llvm::StringRef hex) {
+  for (const char* extension : kExtensions) llvm::sys::fs::remove(joined(folder, hex + extension));
+}
+
+/// Whether `name` is one that the cache gives to files for good: `<kernel digest>.cubin`, `plan.json`.
+bool isOwnName(llvm::StringRef name) {
+  if (name == kPlan || name == kWorkload) return true;
+  const auto [stem, extension] = name.split('.');
+  return isDigestName(stem) && (extension == "json" || extension == "cubin" || extension == "cu");
+}
+/// Whether `name` is an own name with `mark` (`.tmp-`, `.bad-`) and more behind it.
+bool isMarked(llvm::StringRef name, llvm::StringRef mark) {
+  return name.contains(mark) && isOwnName(name.split(mark).first);
+}
+/// Whether `path` is part of a kernel whose record was never written, or is already removed.
+bool lacksRecord(llvm::StringRef path) {
+  const llvm::StringRef stem = llvm::sys::path::stem(path);
+  return isDigestName(stem) && isOwnName(llvm::sys::path::filename(path)) &&
+         !llvm::sys::fs::exists(joined(llvm::sys::path::parent_path(path), stem + ".json"));
+}
+
+/// Removes what interrupted writers and repairs left behind.
+void removeLeftovers(llvm::StringRef folder, LeftoverAges ages) {
+  const int64_t now = secondsNow();
+  forEachIn(folder, [&](llvm::StringRef path) {
+    const llvm::StringRef name = llvm::sys::path::filename(path);
+    const bool isSetAside = isMarked(name, ".bad-");
+    if (!isSetAside && !isMarked(name, ".tmp-") && !lacksRecord(path)) return;
+    llvm::sys::fs::file_status status;
+    if (llvm::sys::fs::status(path, status)) return;
+    const int64_t age = now - llvm::sys::toTimeT(status.getLastModificationTime());
+    if (age > (isSetAside ? ages.setAside : ages.unfinished)) llvm::sys::fs::remove(path);
+  });
+}
+
+void removeAllLeftovers(llvm::StringRef root, LeftoverAges ages) {
+  forEachWorkload(root, [&](llvm::StringRef workloadPath) {
+    removeLeftovers(workloadPath, ages);
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) { removeLeftovers(archPath, ages); });
+  });
+}
+
+/// Removes the folders that have become empty, and the documents of workloads without kernels.
+void removeEmptyFolders(llvm::StringRef root) {
+  forEachWorkload(root, [&](llvm::StringRef workloadPath) {
+    bool hasArch = false;
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) {
+      // Succeeds only on an empty folder.
+      llvm::sys::fs::remove(archPath);
+      hasArch |= llvm::sys::fs::exists(archPath);
+    });
+    if (hasArch) return;
+    llvm::sys::fs::remove(joined(workloadPath, kWorkload));
+    llvm::sys::fs::remove(workloadPath);
+  });
+}
+
+/// Copies a document that `target` lacks.
+llvm::Error mergeDocument(const Cache& target, const Cache& source, const Digest& workload, llvm::StringRef arch,
+                          llvm::StringRef name) {
+  if (target.loadDocument(workload, arch, name)) return llvm::Error::success();
+  const auto text = source.loadDocument(workload, arch, name);
+  return text ? target.storeDocument(workload, arch, name, *text) : llvm::Error::success();
+}
+
+} // namespace
+
+std::vector<CacheEntry> lathe::listCache(llvm::StringRef root) {
+  std::vector<CacheEntry> entries;
+  forEachWorkload(root, [&](llvm::StringRef workloadPath) {
+    const Digest workload = llvm::cantFail(Digest::parse(llvm::sys::path::filename(workloadPath)));
+    forEachArch(workloadPath, [&](llvm::StringRef folder) {
+      forEachIn(folder, [&](llvm::StringRef path) {
+        const llvm::StringRef stem = llvm::sys::path::stem(path);
+        if (llvm::sys::path::extension(path) != ".json" || !isDigestName(stem)) return;
+        if (const auto entry = describe(workload, llvm::sys::path::filename(folder), folder, stem))
+          entries.push_back(*entry);
+      });
+    });
+  });
+  return entries;
+}
+
+llvm::Expected<CacheEntry> lathe::findEntry(llvm::StringRef root, llvm::StringRef prefix) {
+  prefix.consume_front("sha256:");
+  std::vector<CacheEntry> found;
+  for (const CacheEntry& entry : listCache(root))
+    if (llvm::StringRef(entry.hex).starts_with(prefix)) found.push_back(entry);
+  if (found.empty())
+    return makeError(ErrorCode::InvalidArgument,
+                     "no kernel in {0} has a digest that begins with \"{1}\"; lathe cache ls shows all", root, prefix);
+  if (llvm::all_of(found, [&](const CacheEntry& entry) { return entry.hex == found.front().hex; }))
+    return found.front();
+  return makeError(ErrorCode::InvalidArgument,
+                   "{0} kernels in {1} have digests that begin with \"{2}\"; give more digits", found.size(), root,
+                   prefix);
+}
+
+std::vector<DamagedEntry> lathe::verifyCache(llvm::StringRef root, bool repair) {
+  std::vector<DamagedEntry> damaged;
+  for (const CacheEntry& entry : listCache(root)) {
+    const std::string folder = entry.folder(root);
+    llvm::Expected<CachedKernel> kernel = readEntry(folder, entry.hex, /*withSource=*/true);
+    if (kernel && kernel->record.arch == entry.arch) continue;
+    ErrorSummary summary{ErrorCode::Corrupt, "the record is for another architecture"};
+    if (!kernel) summary = takeSummary(kernel.takeError());
+    // Io: another process removed it meanwhile.
+    if (summary.code == ErrorCode::Io) continue;
+    damaged.push_back({entry, summary.message});
+    if (repair) setAside(folder, entry.hex);
+  }
+  return damaged;
+}
+
+Removed lathe::pruneCache(llvm::StringRef root, const PruneLimits& limits) {
+  const int64_t now = secondsNow();
+  std::vector<CacheEntry> entries = listCache(root);
+  llvm::sort(entries, [](const CacheEntry& a, const CacheEntry& b) {
+    return std::tie(a.lastUsed, a.hex, a.workload) < std::tie(b.lastUsed, b.hex, b.workload);
+  });
+  uint64_t total = 0;
+  for (const CacheEntry& entry : entries) total += entry.bytes;
+
+  Removed removed;
+  for (const CacheEntry& entry : entries) {
+    const bool tooOld = limits.maxAgeSeconds && now - entry.lastUsed > *limits.maxAgeSeconds;
+    const bool tooMuch = limits.maxBytes && total > *limits.maxBytes;
+    if (!tooOld && !tooMuch) continue;
+    removeEntry(entry.folder(root), entry.hex);
+    total -= entry.bytes;
+    removed.entries += 1;
+    removed.bytes += entry.bytes;
+  }
+  removeAllLeftovers(root, LeftoverAges());
+  removeEmptyFolders(root);
+  return removed;
+}
+
+Removed lathe::clearCache(llvm::StringRef root) {
+  const Removed removed = pruneCache(root, {.maxBytes = 0, .maxAgeSeconds = std::nullopt});
+  forEachWorkload(root, [&](llvm::StringRef workloadPath) {
+    llvm::sys::fs::remove(joined(workloadPath, kWorkload));
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) { llvm::sys::fs::remove(joined(archPath, kPlan)); });
+  });
+  removeAllLeftovers(root, kNoAge);
+  removeEmptyFolders(root);
+  return removed;
+}
+
+llvm::Expected<Merged> lathe::mergeCache(llvm::StringRef into, llvm::StringRef from) {
+  if (!llvm::sys::fs::is_directory(from))
+    return makeError(ErrorCode::Io, "{0} is not a folder; give the root of a cache, the folder that holds v1", from);
+  const Cache target(into.str(), {}, [](llvm::StringRef) {});
+  const Cache source(from.str(), {}, [](llvm::StringRef) {});
+  Merged merged;
+  for (const CacheEntry& entry : listCache(from)) {
+    llvm::Expected<CachedKernel> kernel = readEntry(entry.folder(from), entry.hex, /*withSource=*/true);
+    if (!kernel || kernel->record.arch != entry.arch) {
+      if (!kernel) llvm::consumeError(kernel.takeError());
+      ++merged.refused;
+      continue;
+    }
+    const KernelKey key{entry.workload, entry.arch, kernel->record.kernelDigest};
+    if (target.load(key)) {
+      ++merged.kept;
+      continue;
+    }
+    if (llvm::Error error = target.store(key, *kernel)) return error;
+    if (llvm::Error error = mergeDocument(target, source, entry.workload, "", kWorkload)) return error;
+    if (llvm::Error error = mergeDocument(target, source, entry.workload, entry.arch, kPlan)) return error;
+    ++merged.added;
+  }
+  return merged;
+}

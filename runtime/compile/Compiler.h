@@ -1,0 +1,52 @@
+//===- runtime/compile/Compiler.h - Compiling in parallel ------*- C++ -*-===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/compile/Cubin.h"
+#include "runtime/compile/Nvrtc.h"
+
+#include "llvm/ADT/ArrayRef.h"
+
+#include <string>
+#include <vector>
+
+namespace lathe {
+
+/// A kernel ready to load.
+struct CompiledKernel {
+  std::string cubin;
+  CubinInfo info;
+  /// NVRTC's warnings.
+  std::string log;
+  /// Time that the compilation took.
+  double milliseconds = 0;
+};
+
+struct CompilerOptions {
+  /// Compilations that run at once; 0 for as many as the machine has hardware threads.
+  unsigned threads = 0;
+  /// Whether a kernel may keep registers in local memory. It would be slow, so it is refused unless asked for.
+  bool allowSpills = false;
+};
+
+/// NVRTC and a limit on how many compilations run at once. Immutable; safe to use from several threads.
+class Compiler {
+public:
+  explicit Compiler(Nvrtc nvrtc, CompilerOptions options = {}) : nvrtc_(std::move(nvrtc)), options_(options) {}
+
+  /// Compiles one unit on this thread.
+  llvm::Expected<CompiledKernel> compile(const CompileRequest& request) const;
+  /// Compiles all `requests`; results are in their order. A failure does not stop the others.
+  std::vector<llvm::Expected<CompiledKernel>> compileAll(llvm::ArrayRef<CompileRequest> requests) const;
+
+  const Nvrtc& nvrtc() const { return nvrtc_; }
+
+private:
+  Nvrtc nvrtc_;
+  CompilerOptions options_;
+};
+
+} // namespace lathe

@@ -1,0 +1,116 @@
+//===- runtime/launch/LoadedPlan.cpp - A plan whose kernels are on a GPU ----===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/launch/LoadedPlan.h"
+
+using namespace lathe;
+
+llvm::Expected<LoadedKernel::Pointer> LoadedKernel::load(std::shared_ptr<const DeviceContext> device,
+                                                         KernelPointer kernel) {
+  const Driver& driver = device->driver();
+  const Specialization& specialization = kernel->specialization;
+  llvm::Expected<Module> module = Module::load(driver, kernel->cubin, specialization.entry);
+  if (!module) return module.takeError();
+  llvm::Expected<CUfunction> function = module->function(specialization.entry);
+  if (!function) return function.takeError();
+  if (specialization.sharedBytes > 0) {
+    const CUresult result =
+        driver.funcSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, specialization.sharedBytes);
+    const std::string what = llvm::formatv("cuFuncSetAttribute of {0} to {1} bytes of shared memory",
+                                           specialization.entry, specialization.sharedBytes);
+    if (llvm::Error error = check(driver, result, what)) return error;
+  }
+  return std::make_shared<const LoadedKernel>(std::move(device), std::move(kernel), std::move(*module), *function);
+}
+
+LoadedKernel::~LoadedKernel() {
+  llvm::Expected<ContextGuard> guard = ContextGuard::enter(device_->driver(), device_->context());
+  module_.reset();
+  // A context that is already gone took its modules with it.
+  if (!guard) llvm::consumeError(guard.takeError());
+}
+
+LoadedPlan::LoadedPlan(std::shared_ptr<const DeviceContext> device, PlanGraph graph,
+                       std::vector<LoadedKernel::Pointer> kernels)
+    : device_(std::move(device)), graph_(std::move(graph)), offsets_(graph_), kernels_(std::move(kernels)) {
+  for (const LoadedKernel::Pointer& kernel : kernels_)
+    byKind_[static_cast<size_t>(kernel->kernel().specialization.kind)] = kernel.get();
+}
+
+llvm::Error LoadedPlan::forward(const RunArguments& run, CUstream stream) const {
+  return launchAll(graph_.forward, run, {.loss = true, .gradients = false}, stream);
+}
+
+llvm::Error LoadedPlan::backward(const RunArguments& run, CUstream stream) const {
+  return launchAll(graph_.backward, run, {.loss = false, .gradients = true}, stream);
+}
+
+llvm::Error LoadedPlan::run(const RunArguments& run, CUstream stream) const {
+  if (!graph_.workload.anyGradient()) return forward(run, stream);
+  return launchAll(graph_.forwardBackward, run, {.loss = true, .gradients = true}, stream);
+}
+
+llvm::Error LoadedPlan::launch(const Step& step, const RunArguments& run, CUstream stream) const {
+  return launch(StepBinder(graph_, offsets_, run), step, stream);
+}
+
+llvm::Error LoadedPlan::launchAll(const std::vector<Step>& steps, const RunArguments& run, WantedResults wanted,
+                                  CUstream stream) const {
+  if (llvm::Error error = checkArguments(graph_, run, wanted)) return error;
+  const Driver& driver = device_->driver();
+  CUcontext current = nullptr;
+  if (llvm::Error error = check(driver, driver.ctxGetCurrent(&current), "cuCtxGetCurrent")) return error;
+  std::optional<ContextGuard> guard;
+  if (current != device_->context()) {
+    llvm::Expected<ContextGuard> entered = ContextGuard::enter(driver, device_->context());
+    if (!entered) return entered.takeError();
+    guard.emplace(std::move(*entered));
+  }
+  const StepBinder binder(graph_, offsets_, run);
+  for (const Step& step : steps)
+    if (llvm::Error error = launch(binder, step, stream)) return error;
+  return llvm::Error::success();
+}
+
+llvm::Error LoadedPlan::encodeMaps(const StepBinder::TensorSources& sources, device::TensorMaps& maps) const {
+  if (llvm::Error error = encodeMap(sources.a, maps.a)) return error;
+  return encodeMap(sources.b, maps.b);
+}
+
+llvm::Error LoadedPlan::encodeMap(const StepBinder::TensorSource& source, device::TensorMap& map) const {
+  static_assert(sizeof(device::TensorMap) == sizeof(CUtensorMap) && alignof(device::TensorMap) >= alignof(CUtensorMap));
+  const Driver& driver = device_->driver();
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(source.columns), static_cast<cuuint64_t>(source.rows)};
+  const cuuint64_t pitch[] = {static_cast<cuuint64_t>(source.pitchBytes)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / sizeOf(graph_.workload.dtype)),
+                            static_cast<cuuint32_t>(source.boxRows)};
+  const cuuint32_t steps[] = {1, 1};
+  const CUtensorMapDataType type =
+      graph_.workload.dtype == DType::BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const CUresult result =
+      driver.tensorMapEncodeTiled(reinterpret_cast<CUtensorMap*>(&map), type, 2, const_cast<void*>(source.base),
+                                  extents, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return llvm::Error::success();
+  return check(driver, result, "cuTensorMapEncodeTiled");
+}
+
+llvm::Error LoadedPlan::launch(const StepBinder& binder, const Step& step, CUstream stream) const {
+  const LoadedKernel& kernel = *byKind_[static_cast<size_t>(step.kind)];
+  const Specialization& specialization = kernel.kernel().specialization;
+  const Driver& driver = device_->driver();
+  device::TensorMaps maps;
+  if (specialization.config && specialization.config->family == Family::Wgmma)
+    if (llvm::Error error = encodeMaps(binder.tensorSources(step.kind), maps)) return error;
+  const CUresult result = binder.bind(step, [&](auto parameter) {
+    void* parameters[] = {&parameter, &maps};
+    return driver.launchKernel(kernel.function(), static_cast<unsigned>(step.grid[0]),
+                               static_cast<unsigned>(step.grid[1]), static_cast<unsigned>(step.grid[2]),
+                               static_cast<unsigned>(specialization.threads), 1, 1,
+                               static_cast<unsigned>(specialization.sharedBytes), stream, parameters, nullptr);
+  });
+  if (result == CUDA_SUCCESS) return llvm::Error::success();
+  return check(driver, result, "launching " + specialization.entry);
+}

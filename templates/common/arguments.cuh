@@ -1,0 +1,262 @@
+//===- common/arguments.cuh - What the host hands to every kernel ---------===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+///
+/// \file
+/// The parameter of every kernel and the small records that live in the workspace. Compiled for the host as well, so
+/// that both sides agree on the layout by construction.
+///
+/// Words used throughout. A *token* is a flat index into `[sequences, tokens]`. Sequences are processed pair by pair:
+/// *slot* 2p is chosen sequence p, slot 2p + 1 is rejected sequence p. A *row* is the position of a valid token in slot
+/// order; rows are what the matrix products work on. Behind the valid rows may follow *tail* rows, which only the mean
+/// logit needs: the masked tokens themselves under a soft cap, else their means (four rows, see masked_mean.cuh).
+///
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace lathe::device {
+
+/// Tail rows where the mean logit is linear in the input: for each of chosen and rejected, high and low half.
+inline constexpr int kMeanRows = 4;
+
+/// Rows of the workspace's matrices come in multiples of this; the rows past the last are zeros where it matters.
+inline constexpr int kRowPadding = 128;
+
+/// Counts of one run, at the start of the workspace. Written by row_map and grad_scale.
+struct RunState {
+  int validRows;
+  int maskedTokens;
+  /// Masked tokens of the chosen and of the rejected sequences.
+  int maskedOf[2];
+  /// Rows behind the valid ones.
+  int tailRows;
+  int chosenValid;
+  int emptySequences;
+  int badTargets;
+  /// Token of the first bad target, or -1.
+  int firstBad;
+  /// The gradients of the logits are kept multiplied by this power of two, so that 16 bits hold them.
+  float gradScale;
+  float inverseGradScale;
+  int reserved;
+};
+
+/// What a caller may read after a run besides the loss. The layout is part of the C API.
+struct Diagnostics {
+  int validTokens;
+  int emptySequences;
+  int badTargets;
+  int firstBadSequence;
+  int firstBadToken;
+};
+
+/// The slots that one launch covers, and whether it covers the tail as well.
+struct SlotRange {
+  int begin;
+  int end;
+  int withTail;
+};
+
+/// Pointers that several kernels share.
+struct RowTables {
+  RunState* state;
+  /// First row of each slot; one more entry than slots.
+  int* slotStart;
+  /// Token and target of each row; a bad target is stored as -1.
+  int* rowToken;
+  int* rowTarget;
+  /// The masked tokens in slot order.
+  int* maskedToken;
+};
+
+/// Partial results of the logits, one per row and column tile: element (tile, row) is at `tile * pitch + row`,
+/// row counted from the launch's first.
+struct TilePartials {
+  float* maximum;
+  /// Sum of exp(z - maximum).
+  float* sum;
+  /// Sum of z.
+  float* logitSum;
+  long long pitch;
+};
+
+/// E, then G, in panels of 128 bytes: element (row, v) is at `((v / kPanel) * rows + row) * kPanel + v % kPanel`.
+struct Panels {
+  void* data;
+  long long rows;
+};
+
+/// A tensor map for TMA, as the driver encodes it.
+struct alignas(128) TensorMap {
+  unsigned char bytes[128];
+};
+
+/// Second parameter of the wgmma kernels: the operands of the product.
+struct TensorMaps {
+  TensorMap a;
+  TensorMap b;
+};
+
+struct RowMapArguments {
+  const long long* target;
+  RowTables tables;
+  float* targetLogit;
+  /// Null, or `[sequences, tokens]`: masked tokens get 0.
+  float* perTokenLogps;
+  long long ignoreIndex;
+  int sequences;
+  int tokens;
+};
+
+struct GatherRowsArguments {
+  const void* input;
+  void* rows;
+  RowTables tables;
+};
+
+struct MaskedMeanArguments {
+  const void* input;
+  void* rows;
+  RowTables tables;
+  int sequences;
+  int tokens;
+};
+
+struct LogitsArguments {
+  const void* rows;
+  const void* weight;
+  const void* bias;
+  RowTables tables;
+  SlotRange slots;
+  TilePartials partials;
+  float* targetLogit;
+  /// `data` is null when only the loss is wanted.
+  Panels exponentials;
+  float logitScale;
+  float softcap;
+};
+
+struct LogsumexpArguments {
+  RowTables tables;
+  SlotRange slots;
+  TilePartials partials;
+  const float* targetLogit;
+  float* rowLogsumexp;
+  float* rowLogp;
+  float* rowLogitSum;
+  float* perTokenLogps;
+};
+
+/// What the loss depends on besides the log-probabilities.
+struct LossScalars {
+  float beta;
+  float gamma;
+  float labelSmoothing;
+  float alpha;
+};
+
+/// Per-sequence and per-pair results, indexed by slot or pair.
+struct PairTables {
+  /// Mean and sum of the valid tokens' log-probabilities, sum of all logits of the valid rows.
+  float* slotMean;
+  double* slotSum;
+  double* slotLogitSum;
+  double* pairLoss;
+  /// Derivative of the loss by the log-probability of any one valid token of the slot.
+  float* slotCoefficient;
+  /// The same times upstream scale times RunState::gradScale.
+  float* slotFactor;
+};
+
+struct PairLossArguments {
+  RowTables tables;
+  PairTables pairs;
+  const float* rowLogp;
+  const float* rowLogitSum;
+  LossScalars scalars;
+  int pairCount;
+  int pairBegin;
+};
+
+/// Where results go; every pointer may be null.
+struct LossOutputs {
+  float* loss;
+  float* preferenceLoss;
+  float* nll;
+  float* chosenLogps;
+  float* rejectedLogps;
+  float* chosenRewards;
+  float* rejectedRewards;
+  float* chosenLogitsMean;
+  float* rejectedLogitsMean;
+  Diagnostics* diagnostics;
+};
+
+struct OutputsArguments {
+  RowTables tables;
+  PairTables pairs;
+  const float* rowLogitSum;
+  LossScalars scalars;
+  LossOutputs outputs;
+  int pairCount;
+  int tokens;
+};
+
+struct GradScaleArguments {
+  RowTables tables;
+  PairTables pairs;
+  /// Null, or one device value multiplied into `upstreamScale`.
+  const float* upstream;
+  float upstreamScale;
+  int slotBegin;
+  int slotEnd;
+};
+
+struct GradLogitsArguments {
+  Panels panels;
+  TilePartials partials;
+  RowTables tables;
+  SlotRange slots;
+  const float* rowLogsumexp;
+  const float* targetLogit;
+  const float* slotFactor;
+  /// `[blocks along rows, padded vocab]`: column sums of G, unscaled; null without a bias gradient.
+  float* biasPartials;
+  int sequences;
+  int tokens;
+  float logitScale;
+  float softcap;
+};
+
+struct GradBiasArguments {
+  const float* biasPartials;
+  void* gradBias;
+  int partialCount;
+  int accumulate;
+};
+
+struct ZeroMaskedRowsArguments {
+  RowTables tables;
+  void* gradInput;
+};
+
+struct GradInputArguments {
+  Panels panels;
+  const void* weight;
+  void* gradInput;
+  RowTables tables;
+  SlotRange slots;
+};
+
+struct GradWeightArguments {
+  Panels panels;
+  const void* rows;
+  void* gradWeight;
+  RowTables tables;
+  SlotRange slots;
+  int accumulate;
+};
+
+} // namespace lathe::device

@@ -1,0 +1,86 @@
+//===- steps/grad_logits.cuh - Turn E into the gradient of the logits -------===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+///
+/// \file
+/// In place, over the panels of E: G = factor * (one-hot - E * exp(maximum - logsumexp)), times the derivative of the
+/// soft cap and the logit scale, in fp32 and rounded once. Also the column sums that the bias gradient needs. A block
+/// takes one panel and kRowsPerBlock rows; a thread takes 16 bytes of a row at a time.
+///
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "common/math.cuh"
+#include "common/rows.cuh"
+
+namespace lathe::device {
+
+template <class Config> __device__ void gradLogits(const GradLogitsArguments& arguments) {
+  using Element = typename Config::Element;
+  using Traits = ElementTraits<Element>;
+  constexpr int kThreads = Config::kThreads;
+  constexpr int kCount = 16 / sizeof(Element);
+  constexpr int kVectors = 8;
+  constexpr int kLanes = kThreads / kVectors;
+  constexpr int kPaddedVocab = ceilDiv(Config::kVocab, Traits::kPanel) * Traits::kPanel;
+
+  const RowTables& tables = arguments.tables;
+  const RowRange range(tables, arguments.slots);
+  const int panel = int(blockIdx.x);
+  const int vector = int(threadIdx.x % kVectors);
+  const int lane = int(threadIdx.x / kVectors);
+  const int firstColumn = panel * Traits::kPanel + vector * kCount;
+  const int tile = panel * Traits::kPanel / Config::kLogitsBlockN;
+  const int firstRow = int(blockIdx.y) * Config::kRowsPerBlock;
+  const int lastRow = min(firstRow + Config::kRowsPerBlock, range.validCount());
+  Vector16* data = static_cast<Vector16*>(arguments.panels.data) + i64(panel) * arguments.panels.rows * kVectors;
+
+  float columnSum[kCount] = {};
+  for (int local = firstRow + lane; local < lastRow; local += kLanes) {
+    const int row = range.begin + local;
+    const int target = tables.rowTarget[row];
+    const int sequence = tables.rowToken[row] / arguments.tokens;
+    const float factor = arguments.slotFactor[slotOfSequence(sequence, arguments.sequences)];
+    const float maximum = arguments.partials.maximum[tile * arguments.partials.pitch + local];
+    const float scale = fastExp(maximum - arguments.rowLogsumexp[row]) / Traits::kExponentialScale;
+
+    Unpacked<Element> values(data[i64(local) * kVectors + vector]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const bool isTarget = firstColumn + i == target;
+      const float exponential = values.value[i];
+      float gradient = factor * ((isTarget ? 1.0f : 0.0f) - exponential * scale);
+      if constexpr (Config::kSoftcap) {
+        const float capped = isTarget ? arguments.targetLogit[row]
+                                      : maximum + logf(fmaxf(exponential / Traits::kExponentialScale, 1e-30f));
+        const float ratio = capped / arguments.softcap;
+        gradient *= fmaxf(1.0f - ratio * ratio, 0.0f);
+      }
+      if constexpr (Config::kLogitScale) gradient *= arguments.logitScale;
+      values.value[i] = gradient;
+      if constexpr (Config::kGradBias) columnSum[i] += gradient;
+    }
+    data[i64(local) * kVectors + vector] = values.packed();
+  }
+
+  // Rows behind the last, up to a multiple of kRowPadding: products that sum over rows may read them.
+  const int padded = min(firstRow + Config::kRowsPerBlock, ceilDiv(range.validCount(), kRowPadding) * kRowPadding);
+  for (int local = max(firstRow, lastRow) + lane; local < padded; local += kLanes)
+    data[i64(local) * kVectors + vector] = Vector16{};
+
+  if constexpr (Config::kGradBias) {
+    __shared__ float sums[kLanes][kVectors * kCount + 1];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[lane][vector * kCount + i] = columnSum[i];
+    __syncthreads();
+    if (threadIdx.x >= Traits::kPanel) return;
+    float sum = 0.0f;
+    for (int i = 0; i < kLanes; ++i) sum += sums[i][threadIdx.x];
+    arguments.biasPartials[i64(blockIdx.y) * kPaddedVocab + panel * Traits::kPanel + int(threadIdx.x)] =
+        sum * tables.state->inverseGradScale;
+  }
+}
+
+} // namespace lathe::device

@@ -1,0 +1,61 @@
+//===- steps/grad_weight.cuh - Gradient of the weight -----------------------===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "common/math.cuh"
+#include "common/operand.cuh"
+#include "common/output_tile.cuh"
+#include "common/rows.cuh"
+
+namespace lathe::device {
+
+/// G transposed times the gathered rows, in the gradient's own type; overwrites or accumulates.
+template <class Config> struct GradWeightStep {
+  using Arguments = GradWeightArguments;
+  using Element = typename Config::Element;
+  using Output = typename Config::GradWeightElement;
+  using A = OperandTraits<Major::MN, Layout::Panels, 16>;
+  using B = OperandTraits<Major::MN, Layout::RowMajor, 16>;
+
+  static constexpr L2Hint kHintA = L2Hint::EvictFirst;
+  static constexpr L2Hint kHintB = L2Hint::EvictLast;
+
+  const Arguments& arguments;
+  RowRange range;
+
+  __device__ __forceinline__ explicit GradWeightStep(const Arguments& arguments)
+      : arguments(arguments), range(arguments.tables, arguments.slots) {}
+
+  __device__ __forceinline__ int tilesM() const { return ceilDiv(Config::kVocab, Config::kBlockM); }
+  __device__ __forceinline__ int tilesN() const { return ceilDiv(Config::kHidden, Config::kBlockN); }
+  __device__ __forceinline__ int depth() const { return range.validCount(); }
+
+  __device__ __forceinline__ Operand<Element> a() const {
+    return panels<Element>(arguments.panels, range.validCount(), Config::kPaddedVocab);
+  }
+  __device__ __forceinline__ int firstA(int m) const { return m * Config::kBlockM; }
+  __device__ __forceinline__ Operand<Element> b() const {
+    return rowMajor<Element>(arguments.rows, Config::kPitch, range.validCount(), Config::kPitch, range.begin);
+  }
+  __device__ __forceinline__ int firstB(int n) const { return n * Config::kBlockN; }
+
+  template <class Accumulators, class Group>
+  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared) const {
+    const int firstEntry = m * Config::kBlockM + Accumulators::groupRow();
+    const bool accumulate = arguments.accumulate != 0;
+    const float scale = arguments.tables.state->inverseGradScale;
+    storeThroughShared<float, Accumulators>(
+        group, shared, [&](int i, int j) { return sums.at(i, j) * scale; },
+        [&](int row, int column, const Vector16& value) {
+          const i64 entry = firstEntry + row;
+          if (entry >= Config::kVocab) return;
+          storeSums<Output, Config::kHidden>(static_cast<Output*>(arguments.gradWeight) + entry * Config::kHidden,
+                                             n * Config::kBlockN + column, value, accumulate);
+        });
+  }
+};
+
+} // namespace lathe::device

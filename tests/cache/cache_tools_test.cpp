@@ -1,0 +1,270 @@
+//===- tests/cache/cache_tools_test.cpp - Looking after a cache -----------===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cache/CacheTools.h"
+#include "tests/support/CacheSamples.h"
+#include "tests/support/ScratchFolder.h"
+
+#include "llvm/Support/Program.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+using namespace lathe;
+using namespace lathe::test;
+using Catch::Contains;
+
+namespace {
+
+constexpr int64_t kHour = 3600;
+constexpr int64_t kDay = 24 * kHour;
+
+void setAge(llvm::StringRef path, int64_t seconds) {
+  const timespec time{::time(nullptr) - seconds, 0};
+  const timespec times[] = {time, time};
+  REQUIRE(::utimensat(AT_FDCWD, path.str().c_str(), times, 0) == 0);
+}
+
+bool has(llvm::StringRef root, const CachedKernel& kernel) {
+  return Cache(root.str(), {}, [](llvm::StringRef) {}).load(keyOf(kernel)).has_value();
+}
+
+std::string folderIn(llvm::StringRef root) {
+  return entryFolder(root, sampleWorkload(), "sm_90a");
+}
+
+/// Three kernels of the same size that were last used 1, 10 and 100 days ago.
+std::vector<CachedKernel> keepThree(llvm::StringRef root) {
+  std::vector<CachedKernel> kernels{sampleKernel("a"), sampleKernel("b"), sampleKernel("c")};
+  int64_t age = kDay - kHour;
+  for (const CachedKernel& kernel : kernels) {
+    keep(root, kernel);
+    setAge(fileOf(root, kernel, ".json"), age);
+    age *= 10;
+  }
+  return kernels;
+}
+
+} // namespace
+
+TEST_CASE("The list has every kernel with the size of its files, and nothing else") {
+  const ScratchFolder root;
+  CHECK(listCache(root.path()).empty());
+  CHECK(listCache(root.file("missing")).empty());
+  const std::vector<CachedKernel> kernels = keepThree(root.path());
+  writeAll(folderIn(root.path()) + "/notes.json", "{}");
+  writeAll(folderIn(root.path()) + "/plan.json", "{}");
+  REQUIRE_FALSE(llvm::sys::fs::create_directories(root.file("v1/not-a-digest/sm_90a")));
+
+  const std::vector<CacheEntry> entries = listCache(root.path());
+  REQUIRE(entries.size() == 3);
+  CHECK(llvm::is_sorted(entries, [](const CacheEntry& a, const CacheEntry& b) { return a.hex < b.hex; }));
+  for (const CachedKernel& kernel : kernels) {
+    const auto entry =
+        llvm::find_if(entries, [&](const CacheEntry& e) { return e.hex == kernel.record.kernelDigest.hex(); });
+    REQUIRE(entry != entries.end());
+    CHECK(entry->workload == sampleWorkload());
+    CHECK(entry->arch == "sm_90a");
+    CHECK(entry->bytes == readAll(fileOf(root.path(), kernel, ".cubin")).size() +
+                              readAll(fileOf(root.path(), kernel, ".cu")).size() +
+                              readAll(fileOf(root.path(), kernel, ".json")).size());
+  }
+}
+
+TEST_CASE("A prefix finds one kernel, and errors tell none from many") {
+  const ScratchFolder root;
+  const std::vector<CachedKernel> kernels = keepThree(root.path());
+  const std::string hex = kernels[1].record.kernelDigest.hex();
+  CHECK(require(findEntry(root.path(), hex)).hex == hex);
+  CHECK(require(findEntry(root.path(), "sha256:" + hex.substr(0, 20))).hex == hex);
+  CHECK_THAT(requireError(findEntry(root.path(), "")).message, Contains("3 kernels") && Contains("more digits"));
+  const ErrorSummary none = requireError(findEntry(root.path(), "xyz"));
+  CHECK(none.code == ErrorCode::InvalidArgument);
+  CHECK_THAT(none.message, Contains("\"xyz\"") && Contains(root.path()));
+
+  // The same kernel under a second workload is no second answer.
+  const KernelKey second{Digest::of("second workload"), "sm_90a", kernels[1].record.kernelDigest};
+  require(Cache(root.path(), {}, [](llvm::StringRef) {}).store(second, kernels[1]));
+  CHECK(require(findEntry(root.path(), hex)).hex == hex);
+}
+
+TEST_CASE("Verification reports damage, and with repair sets it aside") {
+  const ScratchFolder root;
+  const std::vector<CachedKernel> kernels = keepThree(root.path());
+  CHECK(verifyCache(root.path(), /*repair=*/false).empty());
+  writeAll(fileOf(root.path(), kernels[0], ".cubin"), "altered");
+  REQUIRE_FALSE(llvm::sys::fs::remove(fileOf(root.path(), kernels[1], ".cu")));
+
+  const std::vector<DamagedEntry> damaged = verifyCache(root.path(), /*repair=*/false);
+  REQUIRE(damaged.size() == 2);
+  for (const DamagedEntry& entry : damaged) CHECK_FALSE(entry.reason.empty());
+  CHECK(verifyCache(root.path(), /*repair=*/true).size() == 2);
+  CHECK(verifyCache(root.path(), /*repair=*/true).empty());
+  CHECK(listCache(root.path()).size() == 1);
+  CHECK(has(root.path(), kernels[2]));
+}
+
+TEST_CASE("Pruning by age removes what was not used for that long") {
+  const ScratchFolder root;
+  const std::vector<CachedKernel> kernels = keepThree(root.path());
+  const Removed removed = pruneCache(root.path(), {.maxBytes = std::nullopt, .maxAgeSeconds = 5 * kDay});
+  CHECK(removed.entries == 2);
+  CHECK(has(root.path(), kernels[0]));
+  CHECK_FALSE(has(root.path(), kernels[1]));
+  CHECK_FALSE(has(root.path(), kernels[2]));
+  CHECK(namesIn(folderIn(root.path())).size() == 3);
+}
+
+TEST_CASE("Pruning by size removes the least recently used first, and no more than needed") {
+  const ScratchFolder root;
+  const std::vector<CachedKernel> kernels = keepThree(root.path());
+  uint64_t total = 0;
+  for (const CacheEntry& entry : listCache(root.path())) total += entry.bytes;
+  CHECK(pruneCache(root.path(), {.maxBytes = total, .maxAgeSeconds = std::nullopt}).entries == 0);
+  const Removed removed = pruneCache(root.path(), {.maxBytes = total - 1, .maxAgeSeconds = std::nullopt});
+  CHECK(removed.entries == 1);
+  CHECK(removed.bytes == total / 3);
+  CHECK(has(root.path(), kernels[0]));
+  CHECK(has(root.path(), kernels[1]));
+  CHECK_FALSE(has(root.path(), kernels[2]));
+  // A load counts as use: what was the oldest is now kept.
+  setAge(fileOf(root.path(), kernels[0], ".json"), 20 * kDay);
+  CHECK(has(root.path(), kernels[1]));
+  CHECK(pruneCache(root.path(), {.maxBytes = total / 3, .maxAgeSeconds = std::nullopt}).entries == 1);
+  CHECK(has(root.path(), kernels[1]));
+}
+
+TEST_CASE("Pruning keeps tuning results, and removes leftovers once they are old") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("a");
+  keep(root.path(), kernel);
+  const std::string folder = folderIn(root.path());
+  const std::string orphan = Digest::of("orphan").hex();
+  const auto fill = [&](llvm::StringRef age, int64_t seconds) {
+    for (const std::string& name : {orphan + ".cubin", orphan + ".json.tmp-7-" + age.str(),
+                                    orphan + ".cu.bad-" + age.str(), "notes.tmp-" + age.str()}) {
+      writeAll(folder + "/" + name, "x");
+      setAge(folder + "/" + name, seconds);
+    }
+  };
+  writeAll(folder + "/plan.json", "{}");
+  setAge(folder + "/plan.json", 1000 * kDay);
+
+  fill("young", kHour / 2);
+  pruneCache(root.path(), {});
+  CHECK(namesIn(folder).size() == 8);
+  fill("old", 2 * kDay);
+  pruneCache(root.path(), {});
+  // Gone: the orphan, the old temporary file and the old set-aside file. Somebody's notes stay.
+  CHECK(namesIn(folder).size() == 8);
+  CHECK_FALSE(llvm::sys::fs::exists(folder + "/" + orphan + ".json.tmp-7-old"));
+  CHECK_FALSE(llvm::sys::fs::exists(folder + "/" + orphan + ".cu.bad-old"));
+  CHECK_FALSE(llvm::sys::fs::exists(folder + "/" + orphan + ".cubin"));
+  CHECK(llvm::sys::fs::exists(folder + "/notes.tmp-old"));
+  CHECK(llvm::sys::fs::exists(folder + "/" + orphan + ".json.tmp-7-young"));
+  CHECK(llvm::sys::fs::exists(folder + "/plan.json"));
+  CHECK(has(root.path(), kernel));
+}
+
+TEST_CASE("Clearing removes what is the cache's and leaves foreign files and other versions") {
+  const ScratchFolder root;
+  keepThree(root.path());
+  const Cache cache(root.path(), {}, [](llvm::StringRef) {});
+  require(cache.storeDocument(sampleWorkload(), "", "workload.json", "{}"));
+  require(cache.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "{}"));
+  const std::string leftover = folderIn(root.path()) + "/" + Digest::of("x").hex() + ".cubin.tmp-1-2";
+  writeAll(leftover, "x");
+  REQUIRE_FALSE(llvm::sys::fs::create_directories(root.file("v2/" + sampleWorkload().hex() + "/sm_90a")));
+  const std::string second = root.file("v2/" + sampleWorkload().hex() + "/sm_90a/") + Digest::of("x").hex() + ".json";
+  const std::vector<std::string> foreign{root.file("README"),
+                                         root.file("v1/README"),
+                                         second,
+                                         root.file("v1/" + Digest::of("a file").hex()),
+                                         root.file("v1/" + sampleWorkload().hex() + "/sm_file"),
+                                         folderIn(root.path()) + "/notes.txt"};
+  for (const std::string& path : foreign) writeAll(path, "mine");
+
+  CHECK(clearCache(root.path()).entries == 3);
+  for (const std::string& path : foreign) CHECK(readAll(path) == "mine");
+  CHECK(namesIn(folderIn(root.path())) == std::vector<std::string>{"notes.txt"});
+  CHECK(listCache(root.path()).empty());
+}
+
+TEST_CASE("Clearing a cache without foreign files leaves an empty v1") {
+  const ScratchFolder root;
+  keepThree(root.path());
+  clearCache(root.path());
+  CHECK(namesIn(root.file("v1")).empty());
+  CHECK(clearCache(root.path()).entries == 0);
+  CHECK(clearCache(root.file("missing")).entries == 0);
+}
+
+TEST_CASE("A merge adds good entries, keeps those there and refuses damaged ones") {
+  const ScratchFolder folder;
+  const std::string into = folder.file("into");
+  const std::string from = folder.file("from");
+  const CachedKernel shared = sampleKernel("shared", "of the target");
+  const CachedKernel broken = sampleKernel("broken");
+  const CachedKernel fresh = sampleKernel("fresh");
+  keep(into, shared);
+  keep(from, sampleKernel("shared", "of the source"));
+  keep(from, broken);
+  keep(from, fresh);
+  writeAll(fileOf(from, broken, ".cubin"), "altered");
+  const Cache source(from, {}, [](llvm::StringRef) {});
+  require(source.storeDocument(sampleWorkload(), "", "workload.json", "{}"));
+  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "{\"tuned\": true}"));
+
+  const Merged merged = require(mergeCache(into, from));
+  CHECK(merged.added == 1);
+  CHECK(merged.kept == 1);
+  CHECK(merged.refused == 1);
+  CHECK(has(into, fresh));
+  CHECK_FALSE(has(into, broken));
+  CHECK(readAll(fileOf(into, shared, ".cubin")) == "of the target");
+  CHECK(readAll(fileOf(into, fresh, ".cu")) == fresh.source);
+  CHECK(readAll(folderIn(into) + "/plan.json") == "{\"tuned\": true}");
+  CHECK(verifyCache(into, /*repair=*/false).empty());
+  // The source is as it was.
+  CHECK(readAll(fileOf(from, broken, ".cubin")) == "altered");
+
+  const Merged again = require(mergeCache(into, from));
+  CHECK(again.added == 0);
+  CHECK(again.kept == 2);
+}
+
+TEST_CASE("A merge replaces a damaged entry of the target by a good one") {
+  const ScratchFolder folder;
+  const CachedKernel kernel = sampleKernel("k");
+  keep(folder.file("into"), kernel);
+  keep(folder.file("from"), kernel);
+  writeAll(fileOf(folder.file("into"), kernel, ".cubin"), "altered");
+  CHECK(require(mergeCache(folder.file("into"), folder.file("from"))).added == 1);
+  CHECK(has(folder.file("into"), kernel));
+}
+
+TEST_CASE("A merge from something that is no folder, or into one that cannot be, is an error") {
+  const ScratchFolder folder;
+  CHECK(requireError(mergeCache(folder.path(), folder.file("missing"))).code == ErrorCode::Io);
+  keep(folder.file("from"), sampleKernel("k"));
+  writeAll(folder.file("file"), "x");
+  CHECK(requireError(mergeCache(folder.file("file"), folder.file("from"))).code == ErrorCode::Io);
+}
+
+TEST_CASE("Two caches copied over each other are one good cache") {
+  const ScratchFolder folder;
+  keep(folder.file("a"), sampleKernel("only a"));
+  keep(folder.file("a"), sampleKernel("both"));
+  keep(folder.file("b"), sampleKernel("only b"));
+  keep(folder.file("b"), sampleKernel("both"));
+  const auto program = llvm::sys::findProgramByName("cp");
+  REQUIRE(program);
+  const std::string from = folder.file("b/v1");
+  const std::string into = folder.file("a");
+  REQUIRE(llvm::sys::ExecuteAndWait(*program, {"cp", "-r", from, into}) == 0);
+  CHECK(listCache(into).size() == 3);
+  CHECK(verifyCache(into, /*repair=*/false).empty());
+  CHECK(has(into, sampleKernel("only b")));
+}

@@ -1,0 +1,44 @@
+//===- tuning/Measure.h - Times on a GPU -----------------------------------===//
+//
+// Part of Lathe, under the Apache License, version 2.0. See LICENSE.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/api/DeviceRun.h"
+
+#include <vector>
+
+namespace lathe {
+
+/// Times of one thing that was run repeatedly, in milliseconds.
+struct Timing {
+  double median = 0;
+  /// A fifth of the times are below `p20`, a fifth above `p80`.
+  double p20 = 0;
+  double p80 = 0;
+  int repetitions = 0;
+};
+
+/// Quantiles of `milliseconds`, interpolated between neighbours. All zero when there are none.
+Timing summarize(std::vector<double> milliseconds);
+
+/// Times of a plan.
+struct PlanTiming {
+  /// From the first kernel's start to the last one's end.
+  Timing whole;
+  /// One for every step, in the order of `steps`.
+  std::vector<Timing> stepTimings;
+  std::vector<Step> steps;
+};
+
+/// The steps of one run: the loss, and the gradients where the plan has any, as one call or as two.
+std::vector<Step> stepsOfRun(const PlanGraph& graph, bool twoCalls);
+
+/// Runs `value` `repetitions` times after one warm-up, and as often again step by step. Before each repetition a buffer
+/// larger than the L2 cache is written, so that inputs come from memory as they do in training. The time of a step
+/// begins when the step before it has ended. `twoCalls` must be as in the options that `value` was uploaded with. The
+/// inputs and results of `value` stay as a run leaves them.
+llvm::Expected<PlanTiming> measurePlan(const DeviceCase& value, bool twoCalls, int repetitions);
+
+} // namespace lathe
