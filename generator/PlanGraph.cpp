@@ -81,7 +81,7 @@ public:
     add("pair_loss", sequences / 2, 8);
     add("slot_coefficient", sequences, 4);
     add("slot_factor", sequences, 4);
-    add("rows", padded(rows) * rowPitch(extents_.workload), extents_.elementBytes());
+    add("rows", (rows + device::kRowPadding) * rowPitch(extents_.workload), extents_.elementBytes());
     add("tile_maximum", partials, 4);
     add("tile_sum", partials, 4);
     if (extents_.workload.logitMeans) add("tile_logit_sum", partials, 4);
@@ -111,7 +111,13 @@ public:
   void prepareRows() {
     const double input = double(extents_.tokens()) * extents_.workload.hidden * extents_.elementBytes();
     add({KernelKind::RowMap, Pass::Forward, 0, pairs(), {1, 1, 1}, 0, 20.0 * extents_.tokens()});
-    add({KernelKind::GatherRows, Pass::Forward, 0, pairs(), {padded(extents_.rowCapacity()) / 8, 1, 1}, 0, 2 * input});
+    add({KernelKind::GatherRows,
+         Pass::Forward,
+         0,
+         pairs(),
+         {ceilDiv(extents_.rowCapacity() + device::kRowPadding, 8), 1, 1},
+         0,
+         2 * input});
     if (extents_.workload.logitMeans && !extents_.workload.softcap)
       add({KernelKind::MaskedMean, Pass::Forward, 0, pairs(), {ceilDiv(rowPitch(extents_.workload), 64), 2, 1}, 0, 0});
   }

@@ -200,7 +200,7 @@ device::GradWeightArguments StepBinder::gradWeight(const Step& step) const {
 }
 
 StepBinder::TensorSource StepBinder::rowsSource(int64_t boxRows) const {
-  const int64_t rows = static_cast<int64_t>(llvm::alignTo(plan_.rowCapacity(), device::kRowPadding));
+  const int64_t rows = plan_.rowCapacity() + device::kRowPadding;
   return {at<void>(offsets_.rows), plan_.workload.hidden, rows, rowPitch(plan_.workload) * sizeOf(plan_.workload.dtype),
           boxRows};
 }

@@ -21,7 +21,8 @@ namespace lathe::device {
 /// Tail rows where the mean logit is linear in the input: for each of chosen and rejected, high and low half.
 inline constexpr int kMeanRows = 4;
 
-/// Rows of the workspace's matrices come in multiples of this; the rows past the last are zeros where it matters.
+/// Products that sum over rows may read this many rows behind the last, whose elements are then zeros: behind the
+/// gathered rows always so many, behind the rows of E up to a multiple.
 inline constexpr int kRowPadding = 128;
 
 /// Counts of one run, at the start of the workspace. Written by row_map and grad_scale.

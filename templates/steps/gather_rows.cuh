@@ -6,8 +6,7 @@
 ///
 /// \file
 /// Copies the input of every row into a dense matrix `[rows, kPitch]`; under a soft cap the tail rows too. One warp
-/// copies one row. Rows behind the last, up to a multiple of kRowPadding, become zeros: products that sum over rows may
-/// read them.
+/// copies one row. The kRowPadding rows behind the last become zeros: products that sum over rows may read them.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -27,7 +26,7 @@ template <class Config> __device__ void gatherRows(const GatherRowsArguments& ar
   const int rows = validRows + tables.state->tailRows;
   Element* to = static_cast<Element*>(arguments.rows) + i64(row) * Config::kPitch;
   if (row >= rows) {
-    if (row < ceilDiv(rows, kRowPadding) * kRowPadding) zeroRow<Element, Config::kPitch>(to, lane);
+    if (row < rows + kRowPadding) zeroRow<Element, Config::kPitch>(to, lane);
     return;
   }
   // Without a soft cap masked_mean writes the tail.

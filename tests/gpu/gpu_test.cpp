@@ -2,6 +2,7 @@
 //
 // With LATHE_GPU_REPORT=FILE the kernels that passed, with their errors, are written there; tests/gpu/run uses it.
 // With LATHE_GPU_LARGE=1 the models of real size are run as well.
+#include "tests/support/Failures.h"
 #include "tests/support/ValidationCases.h"
 
 #include "generator/Workload.h"
@@ -20,6 +21,7 @@
 #include <thread>
 
 using namespace lathe;
+using lathe::test::require;
 
 namespace {
 
@@ -57,21 +59,13 @@ public:
   const Target& target() const { return target_; }
 
 private:
-  const std::string folder_ = (std::filesystem::temp_directory_path() /
-                               ("lathe-gpu-" + std::to_string(std::random_device{}()))).string();
+  const std::string folder_ =
+      (std::filesystem::temp_directory_path() / ("lathe-gpu-" + std::to_string(std::random_device{}()))).string();
   std::unique_ptr<Runtime::Implementation> runtime_;
   Target target_;
   bool available_ = false;
   std::string reason_;
 };
-
-template <class T> T require(llvm::Expected<T> value) {
-  if (!value) FAIL(llvm::toString(value.takeError()));
-  return std::move(*value);
-}
-void require(llvm::Error error) {
-  if (error) FAIL(llvm::toString(std::move(error)));
-}
 
 LossResult referenceOf(const Case& value, double upstream = 1.0) {
   return require(computeReference<double>({.workload = value.workload,
@@ -173,6 +167,27 @@ TEST_CASE("The validated plans agree with float64", "[gpu][validate]") {
   }
 }
 
+TEST_CASE("Small shapes of every family, for compute-sanitizer", "[gpu][sanitize]") {
+  GpuFixture gpu;
+  if (!gpu.available()) return;
+  for (const Family family : {Family::Simt, Family::MmaSync, Family::Wgmma})
+    for (const bool everything : {false, true}) {
+      Workload workload{.hidden = 72, .vocab = 300, .dtype = DType::BF16};
+      workload.bias = workload.softcap = workload.gradBias = everything;
+      if (everything) workload.gradWeightDType = DType::FP32;
+      Scalars scalars;
+      scalars.softcap = everything ? 5.0 : 0.0;
+      DeviceRunOptions options;
+      options.request.configs = configsOf(family, workload, gpu.target(), everything ? 1 : 6);
+      REQUIRE(options.request.configs);
+      options.request.strategy = everything ? Strategy::Chunked : Strategy::Stored;
+      options.twoCalls = everything;
+      const Case value = makeRandomCase(workload, {4, 45}, scalars, 9, 1.0, 0.4);
+      INFO(toString(family).str());
+      checkClose(require(runOnDevice(gpu.runtime(), value, options)), referenceOf(value), workload);
+    }
+}
+
 TEST_CASE("Random workloads agree with float64", "[gpu][random]") {
   GpuFixture gpu;
   if (!gpu.available()) return;
@@ -271,8 +286,8 @@ TEST_CASE("Results are the same bits in every run", "[gpu][deterministic]") {
 TEST_CASE("A run accumulates into the weight and bias gradients when asked", "[gpu][accumulate]") {
   GpuFixture gpu;
   if (!gpu.available()) return;
-  Workload workload{.hidden = 72, .vocab = 300, .dtype = DType::BF16, .bias = true, .gradBias = true,
-                    .gradWeightDType = DType::FP32};
+  Workload workload{
+      .hidden = 72, .vocab = 300, .dtype = DType::BF16, .bias = true, .gradBias = true, .gradWeightDType = DType::FP32};
   const Case value = makeRandomCase(workload, {4, 40}, {}, 3, 1.0, 0.3);
   for (const Family family : {Family::Simt, Family::MmaSync, Family::Wgmma}) {
     DeviceRunOptions options;
@@ -349,10 +364,10 @@ TEST_CASE("First use, warm use and a run take as long as they should", "[gpu][ti
   // The context and NVRTC itself are not what is measured.
   require(gpu.runtime().plan({.hidden = 64, .vocab = 100, .dtype = DType::BF16}, {2, 8}, {}, std::nullopt));
   const double cold = milliseconds([&] { require(gpu.runtime().plan(workload, shape, {}, std::nullopt)); });
-  const double memory =
-      milliseconds([&] {
-        for (int i = 0; i < 100; ++i) require(gpu.runtime().plan(workload, shape, {}, std::nullopt));
-      }) / 100;
+  const double memory = milliseconds([&] {
+                          for (int i = 0; i < 100; ++i) require(gpu.runtime().plan(workload, shape, {}, std::nullopt));
+                        }) /
+                        100;
   Environment environment = gpu.runtime().environment();
   Runtime::Implementation second(environment, CompilerOptions{}, LibraryOpeners::fromEnvironment(environment));
   require(second.driver());
@@ -365,7 +380,8 @@ TEST_CASE("First use, warm use and a run take as long as they should", "[gpu][ti
   require(device.stream().synchronize());
   const double run = milliseconds([&] {
                        for (int i = 0; i < 50; ++i) require(device.run());
-                     }) / 50;
+                     }) /
+                     50;
   WARN("plan: cold " << cold << " ms, from disk " << warm << " ms, from memory " << memory * 1000
                      << " us; host time of a run " << run * 1000 << " us");
   CHECK(cold < 3000);

@@ -1,0 +1,120 @@
+#include "generator/Workload.h"
+#include "tests/support/Failures.h"
+
+#include <catch2/catch.hpp>
+
+#include <random>
+
+using namespace lathe;
+using lathe::test::require;
+
+namespace {
+
+std::string errorOf(llvm::StringRef json) {
+  llvm::Expected<Workload> workload = parseWorkload(json);
+  REQUIRE_FALSE(static_cast<bool>(workload));
+  return llvm::toString(workload.takeError());
+}
+
+Workload randomWorkload(std::mt19937& random) {
+  const auto flag = [&] { return random() % 2 == 0; };
+  Workload workload;
+  workload.hidden = 1 + random() % 20000;
+  workload.vocab = 2 + random() % 300000;
+  workload.dtype = static_cast<DType>(random() % 3);
+  if (workload.dtype == DType::FP32 && flag()) workload.precision = Precision::TF32;
+  workload.bias = flag();
+  workload.logitScale = flag();
+  workload.softcap = flag();
+  workload.nll = flag();
+  workload.logitMeans = flag();
+  workload.gradInput = flag();
+  workload.gradWeight = flag();
+  workload.gradBias = workload.bias && flag();
+  workload.gradWeightDType = workload.gradWeight && flag() ? DType::FP32 : workload.dtype;
+  if (flag()) workload.sequences = 2 * (1 + random() % 100);
+  if (flag()) workload.tokens = 1 + random() % 10000;
+  return workload;
+}
+
+} // namespace
+
+TEST_CASE("A workload's canonical JSON and digest are the same everywhere") {
+  // The digests were computed with sha256sum over the canonical text.
+  const Workload seed = require(parseWorkload(R"({"hidden":4096,"vocab":128256,"dtype":"bf16"})"));
+  CHECK(canonicalJson(seed) ==
+        R"({"bias":false,"dtype":"bf16","grad_bias":false,"grad_input":true,"grad_weight":true,)"
+        R"("grad_weight_dtype":"bf16","hidden":4096,"logit_means":true,"logit_scale":false,"nll":true,)"
+        R"("op":"fused_linear_simpo_loss","precision":"ieee","softcap":false,"vocab":128256})");
+  CHECK(workloadDigest(seed).text() == "sha256:48639bd8b7afdcd0d816b6e4b23a58e54afba3ce58f6542e9e9683e193f162b9");
+}
+
+TEST_CASE("The order of fields does not matter") {
+  const char* texts[] = {R"({"hidden":31,"vocab":123,"dtype":"fp32","bias":true,"precision":"tf32"})",
+                         R"({"precision":"tf32","bias":true,"dtype":"fp32","vocab":123,"hidden":31})",
+                         R"({ "op" : "fused_linear_simpo_loss", "bias":true, "dtype":"fp32", "nll": true,
+                              "vocab":123, "hidden":31, "precision":"tf32"})"};
+  const Digest digest = workloadDigest(require(parseWorkload(texts[0])));
+  for (const char* text : texts) CHECK(workloadDigest(require(parseWorkload(text))) == digest);
+}
+
+TEST_CASE("Random workloads survive printing and parsing") {
+  std::mt19937 random(1);
+  for (int i = 0; i < 500; ++i) {
+    const Workload workload = randomWorkload(random);
+    REQUIRE_FALSE(static_cast<bool>(validate(workload)));
+    INFO(canonicalJson(workload));
+    CHECK(require(parseWorkload(canonicalJson(workload))) == workload);
+  }
+}
+
+TEST_CASE("Every wrong field is named with its value") {
+  const struct {
+    const char* json;
+    std::vector<const char*> words;
+  } cases[] = {
+      {R"([])", {"JSON object"}},
+      {R"({"vocab":10,"dtype":"bf16"})", {"hidden", "missing"}},
+      {R"({"hidden":8,"vocab":10})", {"dtype", "missing"}},
+      {R"({"hiden":8})", {"hiden", "did you mean \"hidden\""}},
+      {R"({"hidden":4096.5,"vocab":10,"dtype":"bf16"})", {"hidden", "4096.5", "integer"}},
+      {R"({"hidden":"8","vocab":10,"dtype":"bf16"})", {"hidden", "\"8\"", "integer"}},
+      {R"({"hidden":0,"vocab":10,"dtype":"bf16"})", {"hidden", "0", "from 1"}},
+      {R"({"hidden":8,"vocab":1,"dtype":"bf16"})", {"vocab", "1", "from 2"}},
+      {R"({"hidden":8,"vocab":99999999999,"dtype":"bf16"})", {"vocab", "99999999999"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf17"})", {"dtype", "bf17", "bf16, fp16 or fp32"}},
+      {R"({"hidden":8,"vocab":10,"dtype":7})", {"dtype", "7", "string"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","bias":1})", {"bias", "1", "true or false"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","precision":"tf32"})", {"tf32", "bf16"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","precision":"x"})", {"precision", "\"x\""}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","grad_bias":true})", {"grad_bias", "bias"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","grad_weight_dtype":"fp16"})", {"grad_weight_dtype", "fp16", "fp32"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","grad_weight":false,"grad_weight_dtype":"fp32"})",
+       {"grad_weight_dtype", "fp32"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","sequences":3})", {"sequences", "3", "even"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","tokens":0})", {"tokens", "0"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","sequences":65536,"tokens":65536})", {"65536", "4294967296"}},
+      {R"({"hidden":8,"vocab":10,"dtype":"bf16","op":"other"})", {"op", "other", "fused_linear_simpo_loss"}},
+  };
+  for (const auto& each : cases) {
+    const std::string message = errorOf(each.json);
+    for (const char* word : each.words) {
+      INFO(each.json << " -> " << message << " lacks " << word);
+      CHECK(llvm::StringRef(message).contains(word));
+    }
+  }
+}
+
+TEST_CASE("Shapes and scalars are checked against the workload") {
+  const Workload pinned =
+      require(parseWorkload(R"({"hidden":8,"vocab":10,"dtype":"bf16","softcap":true,"sequences":4,"tokens":16})"));
+  const auto text = [](llvm::Error error) { return error ? llvm::toString(std::move(error)) : std::string(); };
+  CHECK(text(validate(pinned, Shape{4, 16})).empty());
+  CHECK(llvm::StringRef(text(validate(pinned, Shape{2, 16}))).contains("pinned to 4"));
+  CHECK(llvm::StringRef(text(validate(pinned, Shape{4, 17}))).contains("pinned to 16"));
+  CHECK(llvm::StringRef(text(validate(pinned, Shape{3, 16}))).contains("sequences is 3"));
+  CHECK(text(validate(pinned, Scalars{.softcap = 30})).empty());
+  CHECK(llvm::StringRef(text(validate(pinned, Scalars{}))).contains("softcap is 0"));
+  CHECK(llvm::StringRef(text(validate(pinned, Scalars{.beta = NAN, .softcap = 30}))).contains("beta is nan"));
+  CHECK(llvm::StringRef(text(validate(pinned, Scalars{.labelSmoothing = 0.6, .softcap = 30}))).contains("0.6"));
+}
