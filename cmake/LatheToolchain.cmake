@@ -25,4 +25,8 @@ target_compile_definitions(lathe_options INTERFACE LATHE_VERSION="${PROJECT_VERS
 if(LATHE_SANITIZE)
   target_compile_options(lathe_options INTERFACE -fsanitize=${LATHE_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(lathe_options INTERFACE -fsanitize=${LATHE_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # Instrumented, GCC takes moved-from optionals for uninitialised ones.
+    target_compile_options(lathe_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
 endif()

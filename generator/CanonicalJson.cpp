@@ -185,3 +185,33 @@ llvm::Expected<std::string> lathe::canonicalJson(const llvm::json::Value& value)
   if (llvm::Error error = writer.write(value)) return error;
   return writer.take();
 }
+
+namespace {
+
+/// The byte at which `text` passes `kDeepestJson` open arrays and objects, or npos.
+size_t findTooDeep(llvm::StringRef text) {
+  int depth = 0;
+  bool inString = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (inString && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      inString = !inString;
+    } else if (!inString && (c == '[' || c == '{')) {
+      if (++depth > kDeepestJson) return i;
+    } else if (!inString && (c == ']' || c == '}')) {
+      --depth;
+    }
+  }
+  return llvm::StringRef::npos;
+}
+
+} // namespace
+
+llvm::Expected<llvm::json::Value> lathe::parseJson(llvm::StringRef text) {
+  if (const size_t at = findTooDeep(text); at != llvm::StringRef::npos)
+    return makeError(ErrorCode::InvalidArgument, "arrays and objects are nested more than {0} deep at byte {1}",
+                     kDeepestJson, at);
+  return llvm::json::parse(text);
+}

@@ -18,4 +18,11 @@ namespace lathe {
 /// exactly, are errors.
 llvm::Expected<std::string> canonicalJson(const llvm::json::Value& value);
 
+/// The deepest nesting of arrays and objects that `parseJson` accepts.
+inline constexpr int kDeepestJson = 64;
+
+/// Parses JSON text from anywhere. LLVM's parser calls itself for every level of nesting, so text that is nested deeper
+/// than `kDeepestJson` is refused before it can exhaust the stack. Errors name the line or the byte.
+llvm::Expected<llvm::json::Value> parseJson(llvm::StringRef text);
+
 } // namespace lathe

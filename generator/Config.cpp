@@ -107,9 +107,10 @@ int64_t ringBytes(const Config& config, const Workload& workload) {
          stagedBytes(config, workload);
 }
 
-/// Beside its ring a wgmma kernel stages 64 x 64 fp32 for each consumer warpgroup, and has two barriers a stage.
+/// Beside its ring a wgmma kernel has, for each consumer warpgroup, room for 64 x 64 fp32 and three values a row, and
+/// two barriers a stage.
 int64_t wgmmaBytes(const Config& config, const Workload& workload) {
-  return ringBytes(config, workload) + config.blockM / 64 * (64 * 64 * 4) + config.stages * 16;
+  return ringBytes(config, workload) + config.blockM / 64 * (64 * 64 * 4 + 3 * 64 * 4) + config.stages * 16;
 }
 
 int64_t epilogueBytes(const Config& config, Gemm gemm, const Workload& workload) {
@@ -239,18 +240,18 @@ std::vector<Config> lathe::searchSpace(Gemm gemm, const Workload& workload, cons
     else
       space.push_back(config);
   };
-  for (int blockN : {256, 128})
+  for (const int blockN : {256, 128})
     for (int stages = 3; stages <= 6; ++stages)
-      for (int clusterM : {1, 2})
-        for (int groupM : {4, 8, 16, 32})
+      for (const int clusterM : {1, 2})
+        for (const int groupM : {4, 8, 16, 32})
           addIfLegal({Family::Wgmma, 128, blockN, 64, stages, 8, 1, clusterM, 1, groupM});
   for (const TileShape& tile : kMmaTiles)
     for (int stages = 2; stages <= 5; ++stages)
-      for (int groupM : {4, 8, 16, 32})
+      for (const int groupM : {4, 8, 16, 32})
         addIfLegal({Family::MmaSync, tile.blockM, tile.blockN, static_cast<int>(128 / sizeOf(workload.dtype)), stages,
                     tile.warpsM, tile.warpsN, 1, tile.blocksPerMultiprocessor, groupM});
   for (const TileShape& tile : kSimtTiles)
-    for (int groupM : {8, 32})
+    for (const int groupM : {8, 32})
       addIfLegal({Family::Simt, tile.blockM, tile.blockN, 16, 2, tile.warpsM, tile.warpsN, 1,
                   tile.blocksPerMultiprocessor, groupM});
   return space;

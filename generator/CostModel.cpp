@@ -150,8 +150,10 @@ llvm::Expected<PlanGraph> largestChunkWithin(const Workload& workload, const Sha
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
     llvm::Expected<PlanGraph> plan = planOf(middle);
-    if (!plan) return plan.takeError();
-    if (plan->workspaceBytes <= limit)
+    const bool fits = plan && plan->workspaceBytes <= limit;
+    // A chunk may be too large for a kernel too; what is wrong with every chunk is wrong with the last one built.
+    if (!plan) llvm::consumeError(plan.takeError());
+    if (fits)
       low = middle;
     else
       high = middle - 1;
@@ -180,8 +182,10 @@ llvm::Expected<PlanGraph> lathe::makePlan(const Workload& workload, const Shape&
 
   if (request.strategy != Strategy::Chunked) {
     llvm::Expected<PlanGraph> stored = buildPlan(workload, shape, target, {Strategy::Stored, shape.pairs(), *configs});
-    if (!stored || stored->workspaceBytes <= limit || request.strategy == Strategy::Stored)
-      return withinLimit(std::move(stored));
+    const bool fits = stored && stored->workspaceBytes <= limit;
+    if (fits || request.strategy == Strategy::Stored) return withinLimit(std::move(stored));
+    // Rows that are too many for a kernel at once may do in chunks; the chunked plan meets every other error again.
+    if (!stored) llvm::consumeError(stored.takeError());
   }
   if (request.chunkPairs)
     return withinLimit(buildPlan(workload, shape, target, {Strategy::Chunked, *request.chunkPairs, *configs}));

@@ -261,9 +261,22 @@ llvm::Error checkChoices(const Workload& workload, const Shape& shape, const Tar
   if (choices.strategy == Strategy::Stored && choices.chunkPairs != shape.pairs())
     return makeError(ErrorCode::InvalidArgument, "strategy stored takes all {0} pairs as one chunk, not {1}",
                      shape.pairs(), choices.chunkPairs);
-  for (Gemm gemm : {Gemm::Logits, Gemm::GradInput, Gemm::GradWeight})
+  for (const Gemm gemm : {Gemm::Logits, Gemm::GradInput, Gemm::GradWeight})
     if (llvm::Error error = checkConfig(choices.configs.of(gemm), gemm, workload, target)) return error;
   return llvm::Error::success();
+}
+
+/// TMA addresses rows of E by 32-bit coordinates.
+llvm::Error checkCoordinates(const PlanGraph& plan) {
+  const int64_t panels = paddedVocab(plan.workload) * sizeOf(plan.workload.dtype) / 128;
+  const GemmConfigs& configs = plan.choices.configs;
+  const bool usesMaps = configs.gradInput.family == Family::Wgmma || configs.gradWeight.family == Family::Wgmma;
+  if (!usesMaps || !plan.workload.anyGradient() || panels * plan.panelRows() <= INT32_MAX)
+    return llvm::Error::success();
+  return makeError(
+      ErrorCode::Unsupported,
+      "{0} rows of exponentials at once are too many for wgmma kernels; use chunks of fewer than {1} pairs",
+      plan.panelRows(), plan.choices.chunkPairs);
 }
 
 /// Launch grids have at most 2^31 - 1 blocks along x and 65535 along y.
@@ -311,6 +324,7 @@ llvm::Expected<PlanGraph> lathe::buildPlan(const Workload& workload, const Shape
   plan.regions = layout.takeRegions();
   plan.workspaceBytes = layout.bytes();
   addPasses(extents, plan);
+  if (llvm::Error error = checkCoordinates(plan)) return error;
   for (const std::vector<Step>* steps : {&plan.forward, &plan.forwardBackward, &plan.backward})
     if (llvm::Error error = checkGrids(*steps)) return error;
   return plan;

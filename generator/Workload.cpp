@@ -42,7 +42,7 @@ constexpr llvm::StringRef kOtherFields[] = {"dtype",     "grad_weight_dtype", "h
                                             "precision", "sequences",         "tokens", "vocab"};
 
 std::string printed(const llvm::json::Value& value) {
-  std::string text = llvm::formatv("{0}", value);
+  const std::string text = llvm::formatv("{0}", value);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
@@ -238,8 +238,8 @@ llvm::Error lathe::validate(const Workload& workload, const Scalars& scalars) {
 }
 
 llvm::Expected<Workload> lathe::parseWorkload(llvm::StringRef json) {
-  llvm::Expected<llvm::json::Value> value = llvm::json::parse(json);
-  if (!value) return invalid("not JSON: {0}", llvm::toString(value.takeError()));
+  llvm::Expected<llvm::json::Value> value = parseJson(json);
+  if (!value) return invalid("cannot be read as JSON: {0}", llvm::toString(value.takeError()));
   return workloadFromJson(*value);
 }
 

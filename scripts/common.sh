@@ -25,11 +25,12 @@ cuda_includes() {
 # Lathe finds NVRTC in the wheels through this.
 if [ -d "$root/.venv" ]; then export VIRTUAL_ENV="$root/.venv"; fi
 
-# build PRESET [cmake options]: configures and builds build/PRESET.
+# build PRESET [targets]: configures build/PRESET, and builds the targets (all without any).
 build() {
-  local preset=$1
+  local preset=$1 targets=()
   shift
-  cmake --preset "$preset" "-DLATHE_CUDA_INCLUDE=$(cuda_includes)" "$@" >"/tmp/lathe-configure-$preset.log" 2>&1 ||
+  [ $# -eq 0 ] || targets=(--target "$@")
+  cmake --preset "$preset" "-DLATHE_CUDA_INCLUDE=$(cuda_includes)" >"/tmp/lathe-configure-$preset.log" 2>&1 ||
     { cat "/tmp/lathe-configure-$preset.log"; die "configuring build/$preset failed"; }
-  cmake --build "build/$preset" --parallel "$(nproc)"
+  cmake --build "build/$preset" --parallel "$(nproc)" "${targets[@]}"
 }

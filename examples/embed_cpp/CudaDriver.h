@@ -80,7 +80,8 @@ public:
     CUcontext context = nullptr;
     check(driver.contextRetain(&context, device_), "cuDevicePrimaryCtxRetain");
     check(driver.contextSetCurrent(context), "cuCtxSetCurrent");
-    check(driver.streamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    // Ordered with the copies of DeviceMemory, which use the legacy default stream.
+    check(driver.streamCreate(&stream_, CU_STREAM_DEFAULT), "cuStreamCreate");
   }
   ~Gpu() {
     driver.streamDestroy(stream_);

@@ -35,7 +35,7 @@ PlanRequest requestOf(const PlanOptions& options) {
 Runtime::Runtime(const RuntimeOptions& options) {
   const Environment environment = withOptions(Environment::fromProcess(), options);
   implementation_ = std::make_shared<Implementation>(
-      environment, CompilerOptions{.threads = environment.compileThreads.value_or(0), .allowSpills = false},
+      environment, CompilerOptions{.threads = environment.compileThreads.value_or(0), .spillLimit = kToleratedSpill},
       LibraryOpeners::fromEnvironment(environment));
 }
 

@@ -156,14 +156,20 @@ llvm::Expected<CachedKernel> lathe::readEntry(llvm::StringRef folder, llvm::Stri
   return readOnce(folder, hex, withSource);
 }
 
-void lathe::setAside(llvm::StringRef folder, llvm::StringRef hex) {
+bool lathe::setAside(llvm::StringRef folder, llvm::StringRef hex) {
   const auto stamp = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string suffix = llvm::formatv(".bad-{0}-{1:x-}", stamp, llvm::sys::Process::GetRandomNumber()).str();
-  // The record goes first: without it the entry no longer counts.
-  for (const char* extension : {".json", ".cubin", ".cu"}) {
+  const auto renamed = [&](const char* extension) {
     const std::string path = joined(folder, hex + extension);
-    llvm::sys::fs::rename(path, path + suffix);
-  }
+    const std::error_code code = llvm::sys::fs::rename(path, path + suffix);
+    // Another process may have done it already.
+    return !code || code == std::errc::no_such_file_or_directory;
+  };
+  // The record goes first: without it the entry no longer counts.
+  if (!renamed(".json")) return false;
+  renamed(".cubin");
+  renamed(".cu");
+  return true;
 }
 
 std::optional<CachedKernel> Cache::loadFrom(llvm::StringRef root, bool writable, const KernelKey& key) const {
@@ -177,10 +183,9 @@ std::optional<CachedKernel> Cache::loadFrom(llvm::StringRef root, bool writable,
   ErrorSummary summary{ErrorCode::Corrupt, "it is for another architecture"};
   if (!kernel) summary = takeSummary(kernel.takeError());
   if (summary.code != ErrorCode::Corrupt) return std::nullopt;
-  warn_(llvm::formatv("damaged cache entry {0}/{1}: {2}; {3}", folder, hex, summary.message,
-                      writable ? "set aside, to be rebuilt" : "skipped")
-            .str());
-  if (writable) setAside(folder, hex);
+  const char* outcome = "skipped";
+  if (writable) outcome = setAside(folder, hex) ? "set aside, to be rebuilt" : "skipped, as it cannot be set aside";
+  warn_(llvm::formatv("damaged cache entry {0}/{1}: {2}; {3}", folder, hex, summary.message, outcome).str());
   return std::nullopt;
 }
 

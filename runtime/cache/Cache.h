@@ -86,8 +86,8 @@ std::string entryFolder(llvm::StringRef root, const Digest& workload, llvm::Stri
 llvm::Expected<CachedKernel> readEntry(llvm::StringRef folder, llvm::StringRef hex, bool withSource = false);
 
 /// Renames the files of a damaged entry to `<name>.bad-<time>-<random>`, so that it is rebuilt and can still be looked
-/// at.
-void setAside(llvm::StringRef folder, llvm::StringRef hex);
+/// at. False when it may not be renamed; the entry then stays.
+bool setAside(llvm::StringRef folder, llvm::StringRef hex);
 
 /// Writes `bytes` to `path` so that readers see the old file or the whole new one.
 llvm::Error writeAtomically(llvm::StringRef path, llvm::StringRef bytes);

@@ -29,7 +29,8 @@ struct LeftoverAges {
   int64_t unfinished = 3600;
   int64_t setAside = 24 * 3600;
 };
-constexpr LeftoverAges kNoAge{-1, -1};
+/// Less than any age, even that of files from a clock that is ahead.
+constexpr int64_t kNoAge = INT64_MIN;
 
 std::string joined(llvm::StringRef folder, const llvm::Twine& name) {
   llvm::SmallString<256> path(folder);
@@ -72,21 +73,28 @@ template <class Visit> void forEachArch(llvm::StringRef workloadPath, Visit visi
   });
 }
 
-/// Size and time of an entry; none when it vanished meanwhile.
+/// Size and time of an entry; none when its record vanished meanwhile.
 std::optional<CacheEntry> describe(const Digest& workload, llvm::StringRef arch, llvm::StringRef folder,
                                    llvm::StringRef hex) {
   CacheEntry entry{workload, arch.str(), hex.str(), 0, 0};
+  bool hasRecord = false;
   for (const char* extension : kExtensions) {
     llvm::sys::fs::file_status status;
     if (llvm::sys::fs::status(joined(folder, hex + extension), status)) continue;
     entry.bytes += status.getSize();
-    if (llvm::StringRef(extension) == ".json") entry.lastUsed = llvm::sys::toTimeT(status.getLastModificationTime());
+    if (llvm::StringRef(extension) != ".json") continue;
+    entry.lastUsed = llvm::sys::toTimeT(status.getLastModificationTime());
+    hasRecord = true;
   }
-  return entry.bytes > 0 ? std::optional(entry) : std::nullopt;
+  return hasRecord ? std::optional(entry) : std::nullopt;
 }
 
-void removeEntry(llvm::StringRef folder, llvm::StringRef hex) {
-  for (const char* extension : kExtensions) llvm::sys::fs::remove(joined(folder, hex + extension));
+/// Whether the entry is gone. Its record goes first: without it the other files no longer count.
+bool removeEntry(llvm::StringRef folder, llvm::StringRef hex) {
+  if (llvm::sys::fs::remove(joined(folder, hex + ".json"))) return false;
+  llvm::sys::fs::remove(joined(folder, hex + ".cubin"));
+  llvm::sys::fs::remove(joined(folder, hex + ".cu"));
+  return true;
 }
 
 /// Whether `name` is one that the cache gives to files for good: `<kernel digest>.cubin`, `plan.json`.
@@ -150,6 +158,31 @@ llvm::Error mergeDocument(const Cache& target, const Cache& source, const Digest
   return text ? target.storeDocument(workload, arch, name, *text) : llvm::Error::success();
 }
 
+/// Copies the documents that `target` lacks, also of workloads whose kernels were pruned.
+llvm::Error mergeDocuments(const Cache& target, const Cache& source) {
+  // The architecture is empty for the workload itself.
+  std::vector<std::pair<Digest, std::string>> places;
+  forEachWorkload(*source.root(), [&](llvm::StringRef workloadPath) {
+    const Digest workload = llvm::cantFail(Digest::parse(llvm::sys::path::filename(workloadPath)));
+    places.emplace_back(workload, "");
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) {
+      places.emplace_back(workload, llvm::sys::path::filename(archPath).str());
+    });
+  });
+  for (const auto& [workload, arch] : places)
+    if (llvm::Error error = mergeDocument(target, source, workload, arch, arch.empty() ? kWorkload : kPlan))
+      return error;
+  return llvm::Error::success();
+}
+
+/// Whether all three files of `entry` are there and right in the cache `root`.
+bool isGood(llvm::StringRef root, const CacheEntry& entry) {
+  llvm::Expected<CachedKernel> kernel = readEntry(entry.folder(root), entry.hex, /*withSource=*/true);
+  if (kernel) return kernel->record.arch == entry.arch;
+  llvm::consumeError(kernel.takeError());
+  return false;
+}
+
 } // namespace
 
 std::vector<CacheEntry> lathe::listCache(llvm::StringRef root) {
@@ -194,7 +227,7 @@ std::vector<DamagedEntry> lathe::verifyCache(llvm::StringRef root, bool repair) 
     // Io: another process removed it meanwhile.
     if (summary.code == ErrorCode::Io) continue;
     damaged.push_back({entry, summary.message});
-    if (repair) setAside(folder, entry.hex);
+    if (repair && !setAside(folder, entry.hex)) damaged.back().reason += "; it cannot be set aside";
   }
   return damaged;
 }
@@ -213,7 +246,7 @@ Removed lathe::pruneCache(llvm::StringRef root, const PruneLimits& limits) {
     const bool tooOld = limits.maxAgeSeconds && now - entry.lastUsed > *limits.maxAgeSeconds;
     const bool tooMuch = limits.maxBytes && total > *limits.maxBytes;
     if (!tooOld && !tooMuch) continue;
-    removeEntry(entry.folder(root), entry.hex);
+    if (!removeEntry(entry.folder(root), entry.hex)) continue;
     total -= entry.bytes;
     removed.entries += 1;
     removed.bytes += entry.bytes;
@@ -224,12 +257,12 @@ Removed lathe::pruneCache(llvm::StringRef root, const PruneLimits& limits) {
 }
 
 Removed lathe::clearCache(llvm::StringRef root) {
-  const Removed removed = pruneCache(root, {.maxBytes = 0, .maxAgeSeconds = std::nullopt});
+  const Removed removed = pruneCache(root, {.maxBytes = std::nullopt, .maxAgeSeconds = kNoAge});
   forEachWorkload(root, [&](llvm::StringRef workloadPath) {
     llvm::sys::fs::remove(joined(workloadPath, kWorkload));
     forEachArch(workloadPath, [&](llvm::StringRef archPath) { llvm::sys::fs::remove(joined(archPath, kPlan)); });
   });
-  removeAllLeftovers(root, kNoAge);
+  removeAllLeftovers(root, {kNoAge, kNoAge});
   removeEmptyFolders(root);
   return removed;
 }
@@ -248,14 +281,13 @@ llvm::Expected<Merged> lathe::mergeCache(llvm::StringRef into, llvm::StringRef f
       continue;
     }
     const KernelKey key{entry.workload, entry.arch, kernel->record.kernelDigest};
-    if (target.load(key)) {
+    if (isGood(into, entry)) {
       ++merged.kept;
       continue;
     }
     if (llvm::Error error = target.store(key, *kernel)) return error;
-    if (llvm::Error error = mergeDocument(target, source, entry.workload, "", kWorkload)) return error;
-    if (llvm::Error error = mergeDocument(target, source, entry.workload, entry.arch, kPlan)) return error;
     ++merged.added;
   }
+  if (llvm::Error error = mergeDocuments(target, source)) return error;
   return merged;
 }

@@ -42,10 +42,10 @@ struct DamagedEntry {
   CacheEntry entry;
   std::string reason;
 };
-/// Checks every entry as a load would; with `repair` sets the damaged ones aside.
+/// Checks every entry as a load would; with `repair` sets the damaged ones aside. The reason says where that failed.
 std::vector<DamagedEntry> verifyCache(llvm::StringRef root, bool repair);
 
-/// What was removed.
+/// What was removed; what may not be removed is not counted.
 struct Removed {
   int64_t entries = 0;
   uint64_t bytes = 0;

@@ -45,6 +45,14 @@ constexpr DigestField kDigests[] = {
     {"cubin_digest", &KernelRecord::cubinDigest},
 };
 
+constexpr const char* kRecordDigest = "record_digest";
+
+/// The digest of a record's JSON without this digest itself.
+Digest digestOfRecord(llvm::json::Object object) {
+  object.erase(kRecordDigest);
+  return Digest::of(llvm::formatv("{0}", llvm::json::Value(std::move(object))).str());
+}
+
 llvm::Error bad(llvm::StringRef field, llvm::StringRef what) {
   return makeError(ErrorCode::Corrupt, "kernel record: {0} is not {1}", field, what);
 }
@@ -67,6 +75,8 @@ llvm::json::Value KernelRecord::toJson() const {
   for (const NumberField& field : kNumbers) object[field.name] = this->*field.member;
   for (const DigestField& field : kDigests) object[field.name] = (this->*field.member).text();
   if (config) object["config"] = *config;
+  const Digest digest = digestOfRecord(object);
+  object[kRecordDigest] = digest.text();
   return object;
 }
 
@@ -99,7 +109,9 @@ llvm::Expected<KernelRecord> KernelRecord::parse(llvm::StringRef json) {
   const auto bytes = object->getInteger("cubin_bytes");
   if (!bytes || *bytes <= 0) return bad("cubin_bytes", "a positive number");
   record.cubinBytes = static_cast<uint64_t>(*bytes);
-  record.compileMilliseconds = object->getNumber("compile_milliseconds").value_or(0);
+  const auto milliseconds = object->getNumber("compile_milliseconds");
+  if (!milliseconds) return bad("compile_milliseconds", "a number");
+  record.compileMilliseconds = *milliseconds;
   const llvm::json::Array* options = object->getArray("compile_options");
   if (!options) return bad("compile_options", "an array");
   for (const llvm::json::Value& option : *options) {
@@ -108,6 +120,8 @@ llvm::Expected<KernelRecord> KernelRecord::parse(llvm::StringRef json) {
     record.compileOptions.push_back(text->str());
   }
   if (const llvm::json::Value* config = object->get("config")) record.config = *config;
+  if (object->getString(kRecordDigest) != digestOfRecord(*object).text())
+    return bad(kRecordDigest, "that of the other fields; the record was changed");
   return record;
 }
 

@@ -16,7 +16,7 @@
 
 namespace lathe {
 
-/// The `.json` beside a cached cubin.
+/// The `.json` beside a cached cubin. As JSON it also has a digest of itself, so that a change anywhere is noticed.
 struct KernelRecord {
   Digest kernelDigest;
   Digest sourceDigest;

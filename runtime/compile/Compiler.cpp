@@ -20,7 +20,7 @@ llvm::Expected<CompiledKernel> Compiler::compile(const CompileRequest& request) 
   std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
   llvm::Expected<CubinInfo> info = readCubin(output->cubin, request.entry);
   if (!info) return info.takeError();
-  if (info->localBytes > 0 && !options_.allowSpills)
+  if (info->localBytes > options_.spillLimit)
     return makeError(
         ErrorCode::Compile,
         "the kernel '{0}' for {1} needs {2} bytes of local memory for each thread: it has spilled registers "

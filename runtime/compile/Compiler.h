@@ -25,11 +25,17 @@ struct CompiledKernel {
   double milliseconds = 0;
 };
 
+/// What plans tolerate: values that an epilogue keeps beside its tile. 140 bytes cost a product of 6.6 ms nothing that
+/// could be measured (docs/performance.md).
+inline constexpr int64_t kToleratedSpill = 512;
+/// For those who want the kernel whatever it spills.
+inline constexpr int64_t kAnySpill = INT64_MAX;
+
 struct CompilerOptions {
   /// Compilations that run at once; 0 for as many as the machine has hardware threads.
   unsigned threads = 0;
-  /// Whether a kernel may keep registers in local memory. It would be slow, so it is refused unless asked for.
-  bool allowSpills = false;
+  /// Bytes of local memory that a thread may use for registers that do not fit. More would be slow, and is refused.
+  int64_t spillLimit = 0;
 };
 
 /// NVRTC and a limit on how many compilations run at once. Immutable; safe to use from several threads.

@@ -8,10 +8,15 @@
 #include "runtime/io/HalfTypes.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
 #include "llvm/Support/JSON.h"
+#include "llvm/Support/Process.h"
+#include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <cstring>
@@ -25,8 +30,22 @@ constexpr size_t kLengthBytes = 8;
 /// The format's own limit; a longer header is an attack or a foreign file.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr llvm::StringRef kMetadataKey = "__metadata__";
-constexpr TensorType kTypes[] = {TensorType::BF16, TensorType::F16, TensorType::F32,
-                                 TensorType::F64,  TensorType::I32, TensorType::I64};
+
+struct TypeInfo {
+  llvm::StringLiteral name;
+  int64_t bytes;
+};
+/// By `TensorType`.
+constexpr TypeInfo kTypes[] = {
+    {"BF16", 2}, {"F16", 2},     {"F32", 4},     {"F64", 8},     {"I32", 4}, {"I64", 8},
+    {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"I8", 1},  {"I16", 2},
+    {"U8", 1},   {"U16", 2},     {"U32", 4},     {"U64", 8},     {"C64", 8},
+};
+static_assert(std::size(kTypes) == size_t(TensorType::C64) + 1);
+
+const TypeInfo& infoOf(TensorType type) {
+  return kTypes[static_cast<size_t>(type)];
+}
 
 /// A value as messages show it: short, whatever the file holds.
 std::string printed(const llvm::json::Value& value) {
@@ -75,11 +94,11 @@ llvm::Expected<TensorType> HeaderReader::type(llvm::StringRef name, const llvm::
   const llvm::json::Value* value = entry.get("dtype");
   if (!value) return corrupt("tensor {0} has no dtype", quoted(name));
   const std::optional<llvm::StringRef> text = value->getAsString();
-  const auto* found = llvm::find_if(kTypes, [&](TensorType type) { return text && *text == toString(type); });
+  const auto* found = llvm::find_if(kTypes, [&](const TypeInfo& info) { return text && *text == info.name; });
   if (found == std::end(kTypes))
-    return corrupt("tensor {0} has dtype {1}, where BF16, F16, F32, F64, I32 or I64 is expected", quoted(name),
-                   printed(*value));
-  return *found;
+    return corrupt("tensor {0} has dtype {1}, where one of {2} is expected", quoted(name), printed(*value),
+                   llvm::join(llvm::map_range(kTypes, [](const TypeInfo& info) { return info.name; }), ", "));
+  return static_cast<TensorType>(found - kTypes);
 }
 
 llvm::Expected<std::vector<int64_t>> HeaderReader::shape(llvm::StringRef name, const llvm::json::Object& entry) const {
@@ -196,26 +215,61 @@ llvm::Expected<llvm::StringRef> headerText(llvm::StringRef file, llvm::StringRef
   return content.substr(kLengthBytes, length);
 }
 
-llvm::Expected<llvm::json::Value> parseHeader(llvm::StringRef file, llvm::StringRef text) {
-  // JSON's parser recurses; a valid header has three levels, so deeper nesting is refused before it is parsed.
+/// The JSON text that begins at `text[begin]`, with both quotes; what is left of `text` when the last one is missing.
+llvm::StringRef jsonText(llvm::StringRef text, size_t begin) {
+  size_t end = begin + 1;
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+  return text.slice(begin, end + 1);
+}
+
+/// JSON's parser recurses; a valid header has three levels, so deeper nesting is refused before it is parsed.
+llvm::Error checkDepth(llvm::StringRef file, llvm::StringRef text) {
   constexpr int kMaxDepth = 16;
   int depth = 0;
-  bool inText = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (inText && c == '\\')
-      ++i;
-    else if (c == '"')
-      inText = !inText;
-    else if (!inText && (c == '{' || c == '['))
-      ++depth;
-    else if (!inText && (c == '}' || c == ']'))
-      --depth;
+    if (c == '"') i += jsonText(text, i).size() - 1;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
     if (depth > kMaxDepth)
       return makeError(ErrorCode::Corrupt,
                        "{0}: the header nests more than {1} levels at byte {2}; it is not safetensors", file, kMaxDepth,
                        i);
   }
+  return llvm::Error::success();
+}
+
+/// JSON's parser keeps the last of two equal names in silence. `text` must be valid JSON.
+llvm::Error checkNames(llvm::StringRef file, llvm::StringRef text) {
+  struct OpenObject {
+    llvm::StringSet<> names;
+    std::string last;
+  };
+  std::vector<OpenObject> open;
+  llvm::StringRef token;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      token = jsonText(text, i);
+      i += token.size() - 1;
+    }
+    if (c == '{') open.emplace_back();
+    if (c == '}') open.pop_back();
+    if (c != ':') continue;
+    // Compared without their escapes: "a" and "\u0061" are one name.
+    const llvm::json::Value name = llvm::cantFail(llvm::json::parse(token));
+    open.back().last = name.getAsString()->str();
+    if (open.back().names.insert(open.back().last).second) continue;
+    const std::string where = open.size() > 1 ? "the entry " + quoted(open[open.size() - 2].last) : "the header";
+    return makeError(ErrorCode::Corrupt,
+                     "{0}: {1} has {2} twice; the file is damaged or was not written as safetensors", file, where,
+                     quoted(open.back().last));
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<llvm::json::Value> parseHeader(llvm::StringRef file, llvm::StringRef text) {
+  if (llvm::Error error = checkDepth(file, text)) return error;
   llvm::Expected<llvm::json::Value> header = llvm::json::parse(text);
   if (!header)
     return makeError(ErrorCode::Corrupt, "{0}: the header is not JSON ({1}); the file is damaged or is not safetensors",
@@ -223,6 +277,7 @@ llvm::Expected<llvm::json::Value> parseHeader(llvm::StringRef file, llvm::String
   if (!header->getAsObject())
     return makeError(ErrorCode::Corrupt, "{0}: the header is {1}, where an object is expected; it is not safetensors",
                      file, printed(*header));
+  if (llvm::Error error = checkNames(file, text)) return error;
   return header;
 }
 
@@ -244,36 +299,11 @@ template <class Result, class Stored> Result widened(Stored value) {
 } // namespace
 
 llvm::StringRef lathe::toString(TensorType type) {
-  switch (type) {
-  case TensorType::BF16:
-    return "BF16";
-  case TensorType::F16:
-    return "F16";
-  case TensorType::F32:
-    return "F32";
-  case TensorType::F64:
-    return "F64";
-  case TensorType::I32:
-    return "I32";
-  case TensorType::I64:
-    return "I64";
-  }
-  llvm_unreachable("unknown tensor type");
+  return infoOf(type).name;
 }
 
 int64_t lathe::sizeOf(TensorType type) {
-  switch (type) {
-  case TensorType::BF16:
-  case TensorType::F16:
-    return 2;
-  case TensorType::F32:
-  case TensorType::I32:
-    return 4;
-  case TensorType::F64:
-  case TensorType::I64:
-    return 8;
-  }
-  llvm_unreachable("unknown tensor type");
+  return infoOf(type).bytes;
 }
 
 std::string lathe::shapeText(llvm::ArrayRef<int64_t> shape) {
@@ -416,6 +446,28 @@ std::string headerBytes(llvm::ArrayRef<const Entry*> order,
   return std::string(length, kLengthBytes) + text;
 }
 
+/// An open file.
+struct Temporary {
+  std::string path;
+  int descriptor = -1;
+};
+
+/// Creates a file with a new name beside `path`. LLVM's own unique names are of no use here: they replace every `%` of
+/// the path.
+llvm::Expected<Temporary> createBeside(llvm::StringRef path) {
+  constexpr int kAttempts = 100;
+  std::error_code code;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Temporary file{llvm::formatv("{0}.{1:x-8}.tmp", path, llvm::sys::Process::GetRandomNumber())};
+    code =
+        llvm::sys::fs::openFileForWrite(file.path, file.descriptor, llvm::sys::fs::CD_CreateNew, llvm::sys::fs::OF_None,
+                                        llvm::sys::fs::all_read | llvm::sys::fs::owner_write);
+    if (!code) return file;
+    if (code != std::errc::file_exists) break;
+  }
+  return llvm::errorCodeToError(code);
+}
+
 } // namespace
 
 llvm::Error SafetensorsWriter::write(llvm::StringRef path) const {
@@ -437,18 +489,24 @@ llvm::Error SafetensorsWriter::write(llvm::StringRef path) const {
     return makeError(ErrorCode::Io, "{0}: cannot be written: {1}; check the folder, its permissions and free space",
                      path, reason);
   };
-  llvm::Expected<llvm::sys::fs::TempFile> file =
-      llvm::sys::fs::TempFile::create(path + ".%%%%%%%%.tmp", llvm::sys::fs::all_read | llvm::sys::fs::owner_write);
+  llvm::sys::fs::file_status status;
+  if (!llvm::sys::fs::status(path, status) && llvm::sys::fs::is_other(status))
+    return failure("it is a device or a pipe, not a file");
+  llvm::Expected<Temporary> file = createBeside(path);
   if (!file) return failure(llvm::toString(file.takeError()));
-  llvm::raw_fd_ostream os(file->FD, /*shouldClose=*/false);
+  // The file goes when writing fails, and when the process is interrupted.
+  const llvm::FileRemover remover(file->path);
+  llvm::sys::RemoveFileOnSignal(file->path);
+  const auto forget = llvm::make_scope_exit([&] { llvm::sys::DontRemoveFileOnSignal(file->path); });
+  llvm::raw_fd_ostream os(file->descriptor, /*shouldClose=*/true);
   os << headerBytes(order, metadata_);
   for (const Entry* entry : order) os << entry->second.bytes;
-  os.flush();
+  os.close();
   if (os.has_error()) {
     const std::string reason = os.error().message();
     os.clear_error();
-    return llvm::joinErrors(failure(reason), file->discard());
+    return failure(reason);
   }
-  if (llvm::Error error = file->keep(path)) return failure(llvm::toString(std::move(error)));
+  if (const std::error_code code = llvm::sys::fs::rename(file->path, path)) return failure(code.message());
   return llvm::Error::success();
 }

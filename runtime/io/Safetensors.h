@@ -25,8 +25,27 @@
 
 namespace lathe {
 
-/// Element types that Lathe reads and writes.
-enum class TensorType : uint8_t { BF16, F16, F32, F64, I32, I64 };
+/// Element types of the format. Lathe computes with the first six; tensors of the others are listed, copied and
+/// checked for their size, and never read as numbers.
+enum class TensorType : uint8_t {
+  BF16,
+  F16,
+  F32,
+  F64,
+  I32,
+  I64,
+  Bool,
+  F8E4M3,
+  F8E5M2,
+  F8E8M0,
+  I8,
+  I16,
+  U8,
+  U16,
+  U32,
+  U64,
+  C64,
+};
 
 /// The format's own name: `BF16`, `F16`, ...
 llvm::StringRef toString(TensorType type);
@@ -83,6 +102,11 @@ private:
 /// size, largest first, then by name, so that each is aligned.
 class SafetensorsWriter {
 public:
+  SafetensorsWriter() = default;
+  // A copy would refer to the numbers that the original owns.
+  SafetensorsWriter(SafetensorsWriter&&) = default;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = default;
+
   /// Keeps `bytes` by reference: they must outlive `write`. Replaces a tensor of the same name.
   void add(llvm::StringRef name, TensorType type, std::vector<int64_t> shape, llvm::StringRef bytes);
   /// Takes ownership of a copy of `values`, as F64.
@@ -91,8 +115,9 @@ public:
   /// Does nothing when there is no such key.
   void removeMetadata(llvm::StringRef key);
 
-  /// Writes a temporary file in the folder of `path` and renames it. The error is ErrorCode::Io, or
-  /// ErrorCode::InvalidArgument when a tensor's bytes do not fit its shape or a text is not UTF-8.
+  /// Writes a temporary file in the folder of `path` and renames it, so that a file there is replaced whole or not at
+  /// all; a device or pipe is refused. The error is ErrorCode::Io, or ErrorCode::InvalidArgument when a tensor's bytes
+  /// do not fit its shape or a text is not UTF-8.
   llvm::Error write(llvm::StringRef path) const;
 
 private:

@@ -16,7 +16,7 @@
 namespace lathe {
 
 /// |got - want| / |want| in the Euclidean norm, and |got| where `want` is all zero. Infinite when the sizes differ; NaN
-/// when just one of two matching elements is NaN.
+/// when just one of two matching elements is NaN; NaN or infinite when one of them is infinite.
 double relativeL2(llvm::ArrayRef<double> got, llvm::ArrayRef<double> want);
 
 /// The largest |got - want| / (1 + |want|): small when each element is near in absolute or in relative terms. Infinite
@@ -33,7 +33,8 @@ struct Comparison {
 
 /// Compares everything that `want` has, in a fixed order: gradients by `relativeL2`, all else by `mixedError`. The
 /// tolerances follow the workload's arithmetic: 1e-5 for fp32 `ieee`; for bf16, fp16 and tf32 1e-2 for gradients and
-/// 2e-3 for all else. A NaN is right only where `want` has one.
+/// 2e-3 for all else. A NaN is right only where `want` has one, and an infinity never: how far apart
+/// two values beyond the range lie cannot be told.
 std::vector<Comparison> compare(const LossResult& got, const LossResult& want, const Workload& workload);
 
 } // namespace lathe

@@ -56,6 +56,16 @@ template <class Real> void convert(DType type, const void* source, int64_t first
   }
 }
 
+/// Calls `body` with `[0, count)`, in parallel when there are enough elements to be worth waking threads.
+template <class Body> void forEachIndex(int64_t count, int64_t elementsEach, Body body) {
+  constexpr int64_t kWorthThreads = int64_t(1) << 14;
+  if (count * elementsEach >= kWorthThreads) {
+    llvm::parallelFor(0, count, body);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
 /// log(1 + exp(x)) without overflow.
 double softplus(double x) {
   return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
@@ -85,6 +95,13 @@ llvm::Error check(const Problem& problem) {
   return llvm::Error::success();
 }
 
+/// What one pass over a row of logits gives.
+struct RowSums {
+  /// Sum of the logits, scaled and capped.
+  double logits = 0;
+  double logSumExp = 0;
+};
+
 /// The loss of one problem. `forward` comes before `pairLoss`, and that before `backward`.
 template <class Real> class Evaluation {
 public:
@@ -106,9 +123,11 @@ private:
   /// applied) are in `x_` and `z_`.
   template <class Visit> void forEachBlock(llvm::ArrayRef<int64_t> all, Visit visit);
   double finalLogit(Real raw) const;
-  /// Sets the log-sum-exp and the target's log-probability of a row, and returns the sum of its logits.
+  RowSums sumsOf(const Real* logits) const;
+  /// Sets the target's log-probability of a row, and returns the sum of its logits.
   double forwardRow(int64_t row, const Real* logits);
-  /// Replaces a row of raw logits by their gradient.
+  /// Replaces a row of raw logits by their gradient. The softmax is of these very logits: those of `forward` may differ
+  /// in the last bit, as a matrix product depends on the rows beside, and then it would not sum to one.
   void backwardRow(int64_t row, Real* logits) const;
   void addGradients(llvm::ArrayRef<int64_t> rows);
 
@@ -125,7 +144,6 @@ private:
   std::vector<Real> z_;
   std::vector<Real> gradRows_;
   std::vector<Real> gradWeight_;
-  std::vector<double> logSumExp_;
   std::vector<int64_t> validPerSequence_;
   /// d loss / d log-probability of every row's target; 0 for rows that are not valid.
   std::vector<double> coefficients_;
@@ -134,12 +152,10 @@ private:
 
 template <class Real>
 Evaluation<Real>::Evaluation(const Problem& problem)
-    : problem_(problem), weight_(vocab_ * hidden_), logSumExp_(rows_), validPerSequence_(problem.shape.sequences),
-      coefficients_(rows_) {
+    : problem_(problem), weight_(vocab_ * hidden_), validPerSequence_(problem.shape.sequences), coefficients_(rows_) {
   const Workload& workload = problem.workload;
-  llvm::parallelFor(0, vocab_, [&](size_t v) {
-    convert(workload.dtype, problem.weight, v * hidden_, hidden_, &weight_[v * hidden_]);
-  });
+  forEachIndex(vocab_, hidden_,
+               [&](size_t v) { convert(workload.dtype, problem.weight, v * hidden_, hidden_, &weight_[v * hidden_]); });
   if (workload.bias) {
     bias_.resize(vocab_);
     convert(workload.dtype, problem.bias, 0, vocab_, bias_.data());
@@ -188,22 +204,27 @@ template <class Real> double Evaluation<Real>::finalLogit(Real raw) const {
   return z;
 }
 
-template <class Real> double Evaluation<Real>::forwardRow(int64_t row, const Real* logits) {
+template <class Real> RowSums Evaluation<Real>::sumsOf(const Real* logits) const {
   double largest = -std::numeric_limits<double>::infinity();
   for (int64_t v = 0; v < vocab_; ++v) largest = std::max(largest, finalLogit(logits[v]));
-  double sum = 0;
+  RowSums sums;
   double exponentials = 0;
   for (int64_t v = 0; v < vocab_; ++v) {
     const double z = finalLogit(logits[v]);
-    sum += z;
+    sums.logits += z;
     exponentials += std::exp(z - largest);
   }
-  logSumExp_[row] = largest + std::log(exponentials);
+  sums.logSumExp = largest + std::log(exponentials);
+  return sums;
+}
+
+template <class Real> double Evaluation<Real>::forwardRow(int64_t row, const Real* logits) {
+  const RowSums sums = sumsOf(logits);
   if (isBad(row))
     result_.perTokenLogps[row] = std::numeric_limits<double>::quiet_NaN();
   else if (!isIgnored(row))
-    result_.perTokenLogps[row] = finalLogit(logits[problem_.target[row]]) - logSumExp_[row];
-  return sum;
+    result_.perTokenLogps[row] = finalLogit(logits[problem_.target[row]]) - sums.logSumExp;
+  return sums.logits;
 }
 
 template <class Real> void Evaluation<Real>::forward() {
@@ -214,7 +235,7 @@ template <class Real> void Evaluation<Real>::forward() {
 
   std::vector<double> sums(rows_);
   forEachBlock(needed, [&](llvm::ArrayRef<int64_t> rows) {
-    llvm::parallelFor(0, rows.size(), [&](size_t i) { sums[rows[i]] = forwardRow(rows[i], &z_[i * vocab_]); });
+    forEachIndex(rows.size(), vocab_, [&](size_t i) { sums[rows[i]] = forwardRow(rows[i], &z_[i * vocab_]); });
   });
   if (!means) return;
   const double count = double(pairs_) * double(tokens_) * double(vocab_);
@@ -265,6 +286,7 @@ template <class Real> void Evaluation<Real>::backwardRow(int64_t row, Real* logi
   const double scale = workload.logitScale ? problem_.scalars.logitScale : 1;
   const double coefficient = coefficients_[row];
   const int64_t target = isBad(row) ? -1 : problem_.target[row];
+  const double logSumExp = sumsOf(logits).logSumExp;
   for (int64_t v = 0; v < vocab_; ++v) {
     const double z = finalLogit(logits[v]);
     double slope = scale;
@@ -273,7 +295,7 @@ template <class Real> void Evaluation<Real>::backwardRow(int64_t row, Real* logi
       slope *= 1 - ratio * ratio;
     }
     const double oneHot = v == target ? 1 : 0;
-    logits[v] = static_cast<Real>(coefficient * (oneHot - std::exp(z - logSumExp_[row])) * slope);
+    logits[v] = static_cast<Real>(coefficient * (oneHot - std::exp(z - logSumExp)) * slope);
   }
 }
 
@@ -303,7 +325,7 @@ template <class Real> void Evaluation<Real>::backward() {
     if (coefficients_[row] != 0) needed.push_back(row);
 
   forEachBlock(needed, [&](llvm::ArrayRef<int64_t> rows) {
-    llvm::parallelFor(0, rows.size(), [&](size_t i) { backwardRow(rows[i], &z_[i * vocab_]); });
+    forEachIndex(rows.size(), vocab_, [&](size_t i) { backwardRow(rows[i], &z_[i * vocab_]); });
     addGradients(rows);
   });
   if constexpr (std::is_same_v<Real, double>)

@@ -12,8 +12,8 @@
 /// What every family's accumulators offer: a thread holds kRows x kColumns sums of its group's tile of kTileRows x
 /// kTileColumns; `row(i)` and `column(j)` say which, and columns j and j + 1 (j even) are neighbours. kLanesPerRow
 /// adjacent lanes share rows, and kColumnWarps sets of them cover a row: `columnWarp()` tells which set, `leadsRow()`
-/// whether this lane speaks for it. The tile can be staged in kPasses passes, each of kColumns / kPasses of the
-/// thread's columns, which lie in kTileColumns / kPasses neighbouring columns of the tile.
+/// whether this lane speaks for it. The group may stage kStagingBytes at a time; where that is less than the tile, it
+/// is staged in passes over the columns, of which every thread holds its share in order.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -47,16 +47,23 @@ template <class Element, int kRows, int kColumns> struct OutputTile {
   }
 };
 
+/// Columns of the tile that are staged at a time as `Element`.
+template <class Element, class Accumulators> __device__ constexpr int stagedColumns() {
+  constexpr int kFitting = Accumulators::kStagingBytes / (Accumulators::kTileRows * int(sizeof(Element)));
+  return kFitting < Accumulators::kTileColumns ? kFitting : Accumulators::kTileColumns;
+}
+
 /// Stages `value(i, j)` for every element (i, j) of this thread as `Element`, and calls `store(row, column, vector)`
 /// for every 16 bytes of the tile, shared evenly among `group`. Begins and ends with the group free to use `shared`.
 template <class Element, class Accumulators, class Group, class Value, class Store>
 __device__ __forceinline__ void storeThroughShared(const Group& group, char* shared, Value value, Store store) {
-  constexpr int kPassColumns = Accumulators::kTileColumns / Accumulators::kPasses;
-  constexpr int kThreadColumns = Accumulators::kColumns / Accumulators::kPasses;
+  constexpr int kPassColumns = stagedColumns<Element, Accumulators>();
+  constexpr int kPasses = Accumulators::kTileColumns / kPassColumns;
+  constexpr int kThreadColumns = Accumulators::kColumns / kPasses;
   using Tile = OutputTile<Element, Accumulators::kTileRows, kPassColumns>;
   const Tile tile{shared};
 #pragma unroll
-  for (int pass = 0; pass < Accumulators::kPasses; ++pass) {
+  for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
     for (int i = 0; i < Accumulators::kRows; ++i)
 #pragma unroll
@@ -78,10 +85,20 @@ __device__ __forceinline__ void storeThroughShared(const Group& group, char* sha
   }
 }
 
-/// Stores four neighbouring sums to a row of `kColumns` elements: narrower accesses where rows are less aligned, and
-/// nothing past the row's end. With `accumulate` adds what is there in fp32; rounds once.
+/// Stores one vector to a row of `kColumns` elements: narrower accesses where rows are less aligned, and nothing past
+/// the row's end.
 template <class Element, int kColumns>
-__device__ __forceinline__ void storeSums(Element* row, int column, const Vector16& sums, bool accumulate) {
+__device__ __forceinline__ void storeVector(Element* row, int column, const Vector16& vector) {
+  constexpr int kBytes = rowAccessBytes<Element, kColumns>();
+  constexpr int kStep = kBytes / sizeof(Element);
+#pragma unroll
+  for (int i = 0; i < 16 / int(sizeof(Element)); i += kStep)
+    if (column + i < kColumns) copyVector<kBytes>(row + column + i, reinterpret_cast<const Element*>(&vector) + i);
+}
+
+/// Adds four neighbouring sums to a row of `kColumns` elements in fp32, and rounds once.
+template <class Element, int kColumns>
+__device__ __forceinline__ void addSums(Element* row, int column, const Vector16& sums) {
   constexpr int kRowBytes = rowAccessBytes<Element, kColumns>();
   constexpr int kBytes = kRowBytes < 4 * int(sizeof(Element)) ? kRowBytes : 4 * int(sizeof(Element));
   constexpr int kStep = kBytes / sizeof(Element);
@@ -90,10 +107,9 @@ __device__ __forceinline__ void storeSums(Element* row, int column, const Vector
   for (int i = 0; i < 4; i += kStep) {
     if (column + i >= kColumns) return;
     alignas(kBytes) Element element[kStep];
-    if (accumulate) copyVector<kBytes>(element, row + column + i);
+    copyVector<kBytes>(element, row + column + i);
 #pragma unroll
-    for (int k = 0; k < kStep; ++k)
-      element[k] = fromFloat<Element>(accumulate ? toFloat(element[k]) + value.value[i + k] : value.value[i + k]);
+    for (int k = 0; k < kStep; ++k) element[k] = fromFloat<Element>(toFloat(element[k]) + value.value[i + k]);
     copyVector<kBytes>(row + column + i, element);
   }
 }

@@ -128,7 +128,7 @@ template <class Config, class A, class B> struct MmaSync {
     static constexpr int kColumnWarps = Config::kWarpsN;
     static constexpr int kTileRows = Config::kBlockM;
     static constexpr int kTileColumns = Config::kBlockN;
-    static constexpr int kPasses = 1;
+    static constexpr int kStagingBytes = kTileRows * kTileColumns * 4;
 
     float value[kFragmentsM][kFragmentsN][4];
 

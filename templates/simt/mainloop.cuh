@@ -30,7 +30,7 @@ template <class Config, class A, class B> struct Simt {
     static constexpr int kColumnWarps = 1;
     static constexpr int kTileRows = Config::kBlockM;
     static constexpr int kTileColumns = Config::kBlockN;
-    static constexpr int kPasses = 1;
+    static constexpr int kStagingBytes = kTileRows * kTileColumns * 4;
 
     float value[kRows][kColumns];
 

@@ -45,13 +45,13 @@ template <class Config> struct GradInputStep {
   __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared) const {
     const int firstLocal = m * Config::kBlockM + Accumulators::groupRow();
     const float scale = arguments.tables.state->inverseGradScale;
-    storeThroughShared<float, Accumulators>(
+    storeThroughShared<Element, Accumulators>(
         group, shared, [&](int i, int j) { return sums.at(i, j) * scale; },
         [&](int row, int column, const Vector16& value) {
           if (firstLocal + row >= range.validCount()) return;
           const i64 token = arguments.tables.rowToken[range.begin + firstLocal + row];
-          storeSums<Element, Config::kHidden>(static_cast<Element*>(arguments.gradInput) + token * Config::kHidden,
-                                              n * Config::kBlockN + column, value, false);
+          storeVector<Element, Config::kHidden>(static_cast<Element*>(arguments.gradInput) + token * Config::kHidden,
+                                                n * Config::kBlockN + column, value);
         });
   }
 };

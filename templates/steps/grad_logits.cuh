@@ -24,6 +24,7 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
   constexpr int kCount = 16 / sizeof(Element);
   constexpr int kVectors = 8;
   constexpr int kLanes = kThreads / kVectors;
+  constexpr int kRowsAtOnce = 4;
   constexpr int kPaddedVocab = ceilDiv(Config::kVocab, Traits::kPanel) * Traits::kPanel;
 
   const RowTables& tables = arguments.tables;
@@ -38,31 +39,47 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
   Vector16* data = static_cast<Vector16*>(arguments.panels.data) + i64(panel) * arguments.panels.rows * kVectors;
 
   float columnSum[kCount] = {};
-  for (int local = firstRow + lane; local < lastRow; local += kLanes) {
-    const int row = range.begin + local;
-    const int target = tables.rowTarget[row];
-    const int sequence = tables.rowToken[row] / arguments.tokens;
-    const float factor = arguments.slotFactor[slotOfSequence(sequence, arguments.sequences)];
-    const float maximum = arguments.partials.maximum[tile * arguments.partials.pitch + local];
-    const float scale = fastExp(maximum - arguments.rowLogsumexp[row]) / Traits::kExponentialScale;
-
-    Unpacked<Element> values(data[i64(local) * kVectors + vector]);
+  // Loads of several rows are under way before the first is used.
+  for (int first = firstRow + lane; first < lastRow; first += kLanes * kRowsAtOnce) {
+    Vector16 loaded[kRowsAtOnce];
+    float maximum[kRowsAtOnce];
+    float rowLogsumexp[kRowsAtOnce];
+    int target[kRowsAtOnce];
+    int token[kRowsAtOnce];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const bool isTarget = firstColumn + i == target;
-      const float exponential = values.value[i];
-      float gradient = factor * ((isTarget ? 1.0f : 0.0f) - exponential * scale);
-      if constexpr (Config::kSoftcap) {
-        const float capped = isTarget ? arguments.targetLogit[row]
-                                      : maximum + logf(fmaxf(exponential / Traits::kExponentialScale, 1e-30f));
-        const float ratio = capped / arguments.softcap;
-        gradient *= fmaxf(1.0f - ratio * ratio, 0.0f);
-      }
-      if constexpr (Config::kLogitScale) gradient *= arguments.logitScale;
-      values.value[i] = gradient;
-      if constexpr (Config::kGradBias) columnSum[i] += gradient;
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      const int local = min(first + k * kLanes, lastRow - 1);
+      loaded[k] = data[i64(local) * kVectors + vector];
+      maximum[k] = arguments.partials.maximum[tile * arguments.partials.pitch + local];
+      rowLogsumexp[k] = arguments.rowLogsumexp[range.begin + local];
+      target[k] = tables.rowTarget[range.begin + local];
+      token[k] = tables.rowToken[range.begin + local];
     }
-    data[i64(local) * kVectors + vector] = values.packed();
+#pragma unroll
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      const int local = first + k * kLanes;
+      if (local >= lastRow) break;
+      const int slot = slotOfSequence(token[k] / arguments.tokens, arguments.sequences);
+      const float factor = arguments.slotFactor[slot];
+      const float scale = fastExp(maximum[k] - rowLogsumexp[k]) / Traits::kExponentialScale;
+      Unpacked<Element> values(loaded[k]);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const bool isTarget = firstColumn + i == target[k];
+        const float exponential = values.value[i];
+        float gradient = factor * ((isTarget ? 1.0f : 0.0f) - exponential * scale);
+        if constexpr (Config::kSoftcap) {
+          const float capped = isTarget ? arguments.targetLogit[range.begin + local]
+                                        : maximum[k] + logf(fmaxf(exponential / Traits::kExponentialScale, 1e-30f));
+          const float ratio = capped / arguments.softcap;
+          gradient *= fmaxf(1.0f - ratio * ratio, 0.0f);
+        }
+        if constexpr (Config::kLogitScale) gradient *= arguments.logitScale;
+        values.value[i] = gradient;
+        if constexpr (Config::kGradBias) columnSum[i] += gradient;
+      }
+      data[i64(local) * kVectors + vector] = values.packed();
+    }
   }
 
   // Rows behind the last, up to a multiple of kRowPadding: products that sum over rows may read them.

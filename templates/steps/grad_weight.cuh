@@ -45,16 +45,22 @@ template <class Config> struct GradWeightStep {
   template <class Accumulators, class Group>
   __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared) const {
     const int firstEntry = m * Config::kBlockM + Accumulators::groupRow();
-    const bool accumulate = arguments.accumulate != 0;
     const float scale = arguments.tables.state->inverseGradScale;
-    storeThroughShared<float, Accumulators>(
-        group, shared, [&](int i, int j) { return sums.at(i, j) * scale; },
-        [&](int row, int column, const Vector16& value) {
-          const i64 entry = firstEntry + row;
-          if (entry >= Config::kVocab) return;
-          storeSums<Output, Config::kHidden>(static_cast<Output*>(arguments.gradWeight) + entry * Config::kHidden,
-                                             n * Config::kBlockN + column, value, accumulate);
-        });
+    const auto scaled = [&](int i, int j) { return sums.at(i, j) * scale; };
+    const auto rowOf = [&](int row) {
+      return static_cast<Output*>(arguments.gradWeight) + i64(firstEntry + row) * Config::kHidden;
+    };
+    if (arguments.accumulate != 0) {
+      storeThroughShared<float, Accumulators>(group, shared, scaled, [&](int row, int column, const Vector16& value) {
+        if (firstEntry + row < Config::kVocab)
+          addSums<Output, Config::kHidden>(rowOf(row), n * Config::kBlockN + column, value);
+      });
+    } else {
+      storeThroughShared<Output, Accumulators>(group, shared, scaled, [&](int row, int column, const Vector16& value) {
+        if (firstEntry + row < Config::kVocab)
+          storeVector<Output, Config::kHidden>(rowOf(row), n * Config::kBlockN + column, value);
+      });
+    }
   }
 };
 

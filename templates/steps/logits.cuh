@@ -29,7 +29,7 @@ template <class Config, class Accumulators, class Group> struct LogitsEpilogue {
   static constexpr int kColumnWarps = Accumulators::kColumnWarps;
   /// Shared memory: the staged tile, then three values for each row and column warp.
   static constexpr int kReductionOffset =
-      Accumulators::kTileRows * Accumulators::kTileColumns / Accumulators::kPasses * int(sizeof(Element));
+      Accumulators::kTileRows * stagedColumns<Element, Accumulators>() * int(sizeof(Element));
   using RowValues = float[kColumnWarps][Accumulators::kTileRows];
 
   const LogitsArguments& arguments;

@@ -83,9 +83,10 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
   static constexpr int kConsumers = Config::kBlockM / 64;
   static constexpr int kCluster = Config::kClusterM;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  static constexpr int kStagingBytes = 64 * 64 * 4;
+  /// What a consumer warpgroup's epilogue uses: a staged part of the tile, and three values a row.
+  static constexpr int kEpilogueBytes = 64 * 64 * 4 + 3 * 64 * 4;
   static constexpr int kStagingOffset = Config::kStages * kStageBytes;
-  static constexpr int kBarrierOffset = kStagingOffset + kConsumers * kStagingBytes;
+  static constexpr int kBarrierOffset = kStagingOffset + kConsumers * kEpilogueBytes;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
   static_assert(Config::kThreads == 128 * (kConsumers + 1), "one producer warpgroup");
@@ -98,7 +99,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     static constexpr int kColumnWarps = 1;
     static constexpr int kTileRows = 64;
     static constexpr int kTileColumns = Config::kBlockN;
-    static constexpr int kPasses = Config::kBlockN / 64;
+    static constexpr int kStagingBytes = 64 * 64 * 4;
 
     float value[Config::kBlockN / 2];
 
@@ -207,7 +208,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
       }
       waitWgmma<0>();
       if (steps > 0) release(previous);
-      step.finish(sums, m, n, group, staging + threadIdx.x / 128 * kStagingBytes);
+      step.finish(sums, m, n, group, staging + threadIdx.x / 128 * kEpilogueBytes);
     });
   }
 

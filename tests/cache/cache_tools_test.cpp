@@ -11,6 +11,8 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace lathe;
 using namespace lathe::test;
@@ -136,6 +138,33 @@ TEST_CASE("Pruning by size removes the least recently used first, and no more th
   CHECK(has(root.path(), kernels[1]));
 }
 
+TEST_CASE("What may not be removed is not reported as removed") {
+  if (::getuid() != 0) {
+    WARN("skipped: needs root, to become another user");
+    return;
+  }
+  const ScratchFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  const std::string root = folder.file("cache");
+  const std::vector<CachedKernel> kernels = keepThree(root);
+  writeAll(fileOf(root, kernels[0], ".cubin"), "altered");
+  // The child exits with 0 when all is as it should be; Catch2 must not be used in it.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(3);
+    const Removed removed = clearCache(root);
+    if (removed.entries != 0 || removed.bytes != 0) ::_exit(1);
+    const std::vector<DamagedEntry> damaged = verifyCache(root, /*repair=*/true);
+    ::_exit(damaged.size() == 1 && llvm::StringRef(damaged[0].reason).contains("cannot be set aside") ? 0 : 2);
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(listCache(root).size() == 3);
+}
+
 TEST_CASE("Pruning keeps tuning results, and removes leftovers once they are old") {
   const ScratchFolder root;
   const CachedKernel kernel = sampleKernel("a");
@@ -192,6 +221,20 @@ TEST_CASE("Clearing removes what is the cache's and leaves foreign files and oth
   CHECK(listCache(root.path()).empty());
 }
 
+TEST_CASE("Clearing removes files whose time lies in the future, and a record without content") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("a");
+  keep(root.path(), kernel);
+  setAge(fileOf(root.path(), kernel, ".json"), -2 * kDay);
+  const std::string leftover = folderIn(root.path()) + "/" + Digest::of("x").hex() + ".cubin.tmp-1-2";
+  writeAll(leftover, "x");
+  setAge(leftover, -2 * kDay);
+  writeAll(folderIn(root.path()) + "/" + Digest::of("y").hex() + ".json", "");
+  CHECK(verifyCache(root.path(), /*repair=*/false).size() == 1);
+  CHECK(clearCache(root.path()).entries == 2);
+  CHECK(namesIn(root.file("v1")).empty());
+}
+
 TEST_CASE("Clearing a cache without foreign files leaves an empty v1") {
   const ScratchFolder root;
   keepThree(root.path());
@@ -233,6 +276,48 @@ TEST_CASE("A merge adds good entries, keeps those there and refuses damaged ones
   const Merged again = require(mergeCache(into, from));
   CHECK(again.added == 0);
   CHECK(again.kept == 2);
+}
+
+TEST_CASE("A merge copies documents whose kernels are there already or were pruned") {
+  const ScratchFolder folder;
+  const std::string into = folder.file("into");
+  const std::string from = folder.file("from");
+  keep(into, sampleKernel("k"));
+  keep(from, sampleKernel("k"));
+  const Cache source(from, {}, [](llvm::StringRef) {});
+  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "tuned"));
+  const Digest pruned = Digest::of("workload without kernels");
+  require(source.storeDocument(pruned, "", "workload.json", "{}"));
+  require(source.storeDocument(pruned, "sm_80", "plan.json", "tuned long ago"));
+
+  const Merged merged = require(mergeCache(into, from));
+  CHECK(merged.added == 0);
+  CHECK(merged.kept == 1);
+  const Cache target(into, {}, [](llvm::StringRef) {});
+  CHECK(target.loadDocument(sampleWorkload(), "sm_90a", "plan.json") == "tuned");
+  CHECK(target.loadDocument(pruned, "", "workload.json") == "{}");
+  CHECK(target.loadDocument(pruned, "sm_80", "plan.json") == "tuned long ago");
+}
+
+TEST_CASE("A merge never replaces a document of the target") {
+  const ScratchFolder folder;
+  const Cache source(folder.file("from"), {}, [](llvm::StringRef) {});
+  const Cache target(folder.file("into"), {}, [](llvm::StringRef) {});
+  keep(folder.file("from"), sampleKernel("k"));
+  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "theirs"));
+  require(target.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "ours"));
+  CHECK(require(mergeCache(folder.file("into"), folder.file("from"))).added == 1);
+  CHECK(target.loadDocument(sampleWorkload(), "sm_90a", "plan.json") == "ours");
+}
+
+TEST_CASE("A merge completes an entry of the target whose source is missing") {
+  const ScratchFolder folder;
+  const CachedKernel kernel = sampleKernel("k");
+  keep(folder.file("into"), kernel);
+  keep(folder.file("from"), kernel);
+  REQUIRE_FALSE(llvm::sys::fs::remove(fileOf(folder.file("into"), kernel, ".cu")));
+  CHECK(require(mergeCache(folder.file("into"), folder.file("from"))).added == 1);
+  CHECK(verifyCache(folder.file("into"), /*repair=*/false).empty());
 }
 
 TEST_CASE("A merge replaces a damaged entry of the target by a good one") {

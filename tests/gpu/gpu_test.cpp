@@ -25,14 +25,17 @@ using lathe::test::require;
 
 namespace {
 
+/// As plans are compiled in use.
+constexpr CompilerOptions kOptions{.threads = 0, .spillLimit = kToleratedSpill};
+
 /// A runtime with an empty cache folder of its own; null where there is no GPU.
 class GpuFixture {
 public:
   GpuFixture() {
     Environment environment = Environment::fromProcess();
     environment.cacheDir = folder_;
-    runtime_ = std::make_unique<Runtime::Implementation>(environment, CompilerOptions{},
-                                                         LibraryOpeners::fromEnvironment(environment));
+    runtime_ =
+        std::make_unique<Runtime::Implementation>(environment, kOptions, LibraryOpeners::fromEnvironment(environment));
     auto driver = runtime_->driver();
     if (!driver) {
       reason_ = llvm::toString(driver.takeError());
@@ -368,11 +371,17 @@ TEST_CASE("First use, warm use and a run take as long as they should", "[gpu][ti
                           for (int i = 0; i < 100; ++i) require(gpu.runtime().plan(workload, shape, {}, std::nullopt));
                         }) /
                         100;
-  Environment environment = gpu.runtime().environment();
-  Runtime::Implementation second(environment, CompilerOptions{}, LibraryOpeners::fromEnvironment(environment));
-  require(second.driver());
-  require(second.store().compiler());
-  const double warm = milliseconds([&] { require(second.plan(workload, shape, {}, std::nullopt)); });
+  const Environment environment = gpu.runtime().environment();
+  // The fastest of several: what a busy file system adds is not what is measured.
+  double warm = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    Runtime::Implementation fresh(environment, kOptions, LibraryOpeners::fromEnvironment(environment));
+    require(fresh.driver());
+    require(fresh.store().compiler());
+    const double elapsed = milliseconds([&] { require(fresh.plan(workload, shape, {}, std::nullopt)); });
+    WARN("plan from disk, attempt " << i << ": " << elapsed << " ms");
+    warm = std::min(warm, elapsed);
+  }
 
   const Case value = makeRandomCase({.hidden = 64, .vocab = 512, .dtype = DType::BF16}, {4, 16}, {}, 1, 1.0, 0.2);
   const DeviceCase device = require(DeviceCase::upload(gpu.runtime(), value, {}));

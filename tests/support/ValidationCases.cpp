@@ -44,8 +44,8 @@ void addSmallCases(const Target& target, std::vector<ValidationCase>& cases) {
     for (const Arithmetic& arithmetic : kArithmetics)
       for (size_t i = 0; i < std::size(sizes); ++i)
         for (const Strategy strategy : {Strategy::Stored, Strategy::Chunked}) {
-          const Workload workload = workloadOf(sizes[i].hidden, sizes[i].vocab, arithmetic.dtype, arithmetic.precision,
-                                               sizes[i].everything);
+          const Workload workload =
+              workloadOf(sizes[i].hidden, sizes[i].vocab, arithmetic.dtype, arithmetic.precision, sizes[i].everything);
           const auto configs = configsOf(family, workload, target, 7 * i + (strategy == Strategy::Chunked ? 29 : 0));
           if (!configs) continue;
           ValidationCase value;

@@ -21,8 +21,8 @@ struct ValidationCase {
   bool large = false;
 };
 
-/// The configs of `family` alone for `workload`, the `index`-th of each product's space (wrapping); none when the family
-/// cannot run it.
+/// The configs of `family` alone for `workload`, the `index`-th of each product's space (wrapping); none when the
+/// family cannot run it.
 std::optional<GemmConfigs> configsOf(Family family, const Workload& workload, const Target& target, size_t index);
 
 /// Every family, dtype, feature and strategy on small shapes, and the untuned plans of well-known models.

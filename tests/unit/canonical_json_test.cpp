@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 using namespace lathe;
 using lathe::test::require;
 
@@ -45,6 +47,29 @@ TEST_CASE("Keys are sorted by UTF-16 code units") {
   CHECK(canonical("{\"\\u20ac\":1,\"\\r\":2,\"\\ufb33\":3,\"1\":4,\"\\ud83d\\ude00\":5,\"\\u0080\":6,\"\\u00f6\":7}") ==
         "{\"\\r\":2,\"1\":4,\"\xc2\x80\":6,\"ö\":7,\"€\":1,\"😀\":5,\"\xef\xac\xb3\":3}");
   CHECK(canonical(R"({"b":[true,null,{"z":1,"a":[]}],"a":""})") == R"({"a":"","b":[true,null,{"a":[],"z":1}]})");
+}
+
+TEST_CASE("What JSON cannot hold is an error") {
+  const auto errorOf = [](const llvm::json::Value& value) {
+    return lathe::test::requireError(canonicalJson(value)).message;
+  };
+  CHECK(llvm::StringRef(errorOf(HUGE_VAL)).contains_insensitive("inf"));
+  CHECK(llvm::StringRef(errorOf(std::nan(""))).contains("nan"));
+  CHECK(llvm::StringRef(errorOf(llvm::json::Array{INT64_MIN})).contains("-9223372036854775808"));
+  CHECK(canonical("[-9007199254740992]") == "[-9007199254740992]");
+}
+
+TEST_CASE("JSON is read up to a depth, brackets in strings not counted") {
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  CHECK(canonical(nested(kDeepestJson)) == nested(kDeepestJson));
+  require(parseJson(nested(kDeepestJson)));
+  CHECK(llvm::StringRef(lathe::test::requireError(parseJson(nested(kDeepestJson + 1))).message).contains("byte 64"));
+  const std::string text = "[\"" + std::string(100, '[') + "\\\"" + std::string(100, '{') + "\",{}]";
+  CHECK(require(parseJson(text)).getAsArray()->size() == 2);
+  // Siblings do not add up.
+  std::string wide = "[[]";
+  for (int i = 0; i < 1000; ++i) wide += ",[{}]";
+  CHECK(require(parseJson(wide + "]")).getAsArray()->size() == 1001);
 }
 
 TEST_CASE("Digests print, parse and compare") {

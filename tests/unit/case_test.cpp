@@ -86,6 +86,14 @@ TEST_CASE("a file without options has the defaults") {
   CHECK_FALSE(loaded.expected);
 }
 
+TEST_CASE("tensors that a case does not use may have any name and type") {
+  const ScratchFolder folder;
+  CaseFile file;
+  file.writer.add("attention_mask", TensorType::Bool, {2, 3}, "\1\1\1\1\1\1");
+  file.writer.add("notes", TensorType::U8, {5}, "hello");
+  CHECK(require(file.load(folder)).target == std::vector<int64_t>(6, 0));
+}
+
 TEST_CASE("options are read from the metadata") {
   const ScratchFolder folder;
   CaseFile file;

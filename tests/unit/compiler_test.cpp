@@ -80,7 +80,7 @@ TEST_CASE("a kernel that spills is refused with its figures, unless spills are a
   CHECK(error.code == ErrorCode::Compile);
   CHECK_THAT(error.message,
              Catch::Contains("'spiller'") && Catch::Contains("spilled") && Catch::Contains("32 are in use"));
-  CompiledKernel kernel = require(Compiler(realNvrtc(), {.threads = 0, .allowSpills = true}).compile(spiller()));
+  CompiledKernel kernel = require(Compiler(realNvrtc(), {.threads = 0, .spillLimit = kAnySpill}).compile(spiller()));
   CHECK(kernel.info.localBytes > 0);
   CHECK(kernel.info.registers == 32);
 }

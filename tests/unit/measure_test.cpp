@@ -26,7 +26,7 @@ Runtime::Implementation makeRuntime(const FakeDriver& fake) {
   environment.cachePath.clear();
   LibraryOpeners openers = LibraryOpeners::fromEnvironment(environment);
   openers.driver = [&fake]() -> llvm::Expected<Driver> { return fake.table(); };
-  return {environment, CompilerOptions{.threads = 0, .allowSpills = true}, openers};
+  return {environment, CompilerOptions{.threads = 0, .spillLimit = kAnySpill}, openers};
 }
 
 Case makeCase() {

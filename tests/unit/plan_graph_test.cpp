@@ -142,3 +142,68 @@ TEST_CASE("The work of a plan is what the mathematics asks for") {
   for (const Step& step : plan.forwardBackward) flops += step.flops;
   CHECK(flops == Approx(3 * 2.0 * 400 * 512 * 10001));
 }
+
+TEST_CASE("Products have a block for every tile, or fill the device with whole clusters") {
+  const auto tilesOf = [](int64_t extent, int tile) { return (extent + tile - 1) / tile; };
+  for (const char* arch : {"sm_75", "sm_80", "sm_90a"})
+    for (const bool softcap : {false, true})
+      for (const Shape shape : {Shape{2, 1}, Shape{6, 150}, Shape{8, 1024}}) {
+        const Target target = require(parseTarget(arch));
+        const Workload workload = workloadWith(softcap, false);
+        const PlanGraph plan = require(makePlan(workload, shape, target));
+        INFO(arch << ", " << shape.rows() << " rows");
+        for (const Step& step : plan.forwardBackward) {
+          const auto check = [&](const Config& config, int64_t m, int64_t n) {
+            if (config.family != Family::Wgmma) {
+              CHECK(step.grid[0] == tilesOf(m, config.blockM) * tilesOf(n, config.blockN));
+              return;
+            }
+            CHECK(step.grid[0] % config.clusterM == 0);
+            CHECK(step.grid[0] <= target.multiprocessors);
+            CHECK(step.grid[0] >=
+                  std::min<int64_t>(tilesOf(m, config.blockM) * tilesOf(n, config.blockN), target.multiprocessors - 1));
+          };
+          const GemmConfigs& configs = plan.choices.configs;
+          if (step.kind == KernelKind::Logits) check(configs.logits, plan.rowCapacity(), workload.vocab);
+          if (step.kind == KernelKind::GradInput) check(configs.gradInput, shape.rows(), workload.hidden);
+          if (step.kind == KernelKind::GradWeight) check(configs.gradWeight, workload.vocab, workload.hidden);
+        }
+        const int64_t partials = plan.rowCapacity() * tilesOf(workload.vocab, plan.choices.configs.logits.blockN);
+        for (const char* name : {"tile_maximum", "tile_sum", "tile_logit_sum"})
+          CHECK(plan.findRegion(name)->bytes == partials * 4);
+        CHECK(plan.findRegion("exponentials")->bytes == plan.panelRows() * paddedVocab(workload) * 2);
+      }
+}
+
+TEST_CASE("A stored plan computes the logits once, a chunked one again for the gradients") {
+  const Workload workload = workloadWith(false, false);
+  const PlanGraph stored = require(makePlan(workload, {8, 64}, hopper()));
+  CHECK(stepsOf(stored.forward, KernelKind::Logits)[0].storesExponentials);
+  CHECK(stepsOf(stored.backward, KernelKind::Logits).empty());
+  CHECK(stepsOf(stored.forwardBackward, KernelKind::Logits).size() == 1);
+
+  const PlanGraph chunked =
+      require(makePlan(workload, {8, 64}, hopper(), {.strategy = Strategy::Chunked, .chunkPairs = 2}));
+  CHECK_FALSE(stepsOf(chunked.forward, KernelKind::Logits)[0].storesExponentials);
+  for (const std::vector<Step>* steps : {&chunked.backward, &chunked.forwardBackward}) {
+    CHECK(stepsOf(*steps, KernelKind::Logits).size() == 2);
+    for (const Step& step : stepsOf(*steps, KernelKind::Logits)) CHECK(step.storesExponentials);
+    // The rows of a chunk are dense only in what that chunk wrote; what covers the batch runs once, after all of them.
+    CHECK(stepsOf(*steps, KernelKind::ZeroMaskedRows).size() == 1);
+  }
+  CHECK(stored.kernels() == chunked.kernels());
+}
+
+TEST_CASE("Rows that wgmma kernels cannot address at once are taken in chunks") {
+  Workload workload;
+  workload.hidden = 64;
+  workload.vocab = 262144;
+  const Shape shape{64, 8192};
+  const std::string message = errorOf(makePlan(workload, shape, hopper(), {.strategy = Strategy::Stored}));
+  CHECK(llvm::StringRef(message).contains("use chunks of fewer than 32 pairs"));
+  CHECK(require(makePlan(workload, shape, hopper())).choices.strategy == Strategy::Chunked);
+  const PlanGraph roomy = require(makePlan(workload, shape, hopper(), {.workspaceLimit = int64_t(1) << 50}));
+  CHECK(roomy.choices.chunkPairs == 31);
+  const PlanGraph tight = require(makePlan(workload, shape, hopper(), {.workspaceLimit = int64_t(40) << 30}));
+  CHECK(tight.workspaceBytes <= int64_t(40) << 30);
+}

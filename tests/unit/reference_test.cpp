@@ -5,10 +5,13 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/reference/Reference.h"
 
+#include "generator/Workload.h"
 #include "runtime/io/Case.h"
+#include "runtime/io/Safetensors.h"
 #include "runtime/reference/Compare.h"
 #include "tests/support/Failures.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -53,6 +56,104 @@ Scalars fullScalars() {
   return scalars;
 }
 
+/// Every combination of the options: without a mask, with one, and with an empty chosen or rejected sequence.
+std::vector<Case> everyOption() {
+  std::vector<Case> cases;
+  for (unsigned bits = 0; bits < 32; ++bits) {
+    Workload workload = fullWorkload();
+    workload.bias = workload.gradBias = (bits & 1) != 0;
+    workload.softcap = (bits & 2) != 0;
+    workload.logitScale = (bits & 4) != 0;
+    workload.nll = (bits & 8) != 0;
+    Scalars scalars = fullScalars();
+    if ((bits & 16) == 0) scalars.labelSmoothing = 0;
+    const Shape shape{4, 3};
+    cases.push_back(makeRandomCase(workload, shape, scalars, 31 + bits, 1.5, 0));
+    cases.push_back(makeRandomCase(workload, shape, scalars, 71 + bits, 1.5, 0.4));
+    for (const int64_t empty : {1, 2}) {
+      cases.push_back(cases[cases.size() - 2]);
+      std::fill_n(cases.back().target.begin() + empty * shape.tokens, shape.tokens, scalars.ignoreIndex);
+    }
+  }
+  return cases;
+}
+
+/// The formulas as they stand, in double, with no care for overflow: right for small logits.
+class PlainFormulas {
+public:
+  explicit PlainFormulas(const Case& value)
+      : case_(value), input_(numbers(value.input)), weight_(numbers(value.weight)), bias_(numbers(value.bias)) {}
+
+  LossResult compute() const {
+    const int64_t pairs = case_.shape.pairs();
+    LossResult result;
+    double chosenSum = 0;
+    double chosenCount = 0;
+    for (int64_t row = 0; row < case_.shape.rows(); ++row) {
+      result.perTokenLogps.push_back(logProbability(row));
+      const bool chosen = row < case_.shape.rows() / 2;
+      (chosen ? result.chosenLogitsMean : result.rejectedLogitsMean) += logitSum(row) / logitCount();
+      if (!chosen || !isValid(row)) continue;
+      chosenSum += logProbability(row);
+      ++chosenCount;
+    }
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      result.chosenLogps.push_back(sequenceMean(pair));
+      result.rejectedLogps.push_back(sequenceMean(pairs + pair));
+      result.preferenceLoss += pairLoss(result.chosenLogps.back(), result.rejectedLogps.back()) / double(pairs);
+    }
+    if (case_.workload.nll) result.nll = -chosenSum / chosenCount;
+    result.loss = result.preferenceLoss + case_.scalars.alpha * result.nll;
+    return result;
+  }
+
+private:
+  static std::vector<double> numbers(const std::string& bytes) {
+    return require(toDoubles({TensorType::F32, {}, bytes}));
+  }
+  bool isValid(int64_t row) const { return case_.target[row] != case_.scalars.ignoreIndex; }
+  double logitCount() const { return double(case_.shape.rows()) / 2 * double(case_.workload.vocab); }
+
+  double logit(int64_t row, int64_t v) const {
+    const int64_t hidden = case_.workload.hidden;
+    double z = case_.workload.bias ? bias_[v] : 0;
+    for (int64_t h = 0; h < hidden; ++h) z += input_[row * hidden + h] * weight_[v * hidden + h];
+    if (case_.workload.logitScale) z *= case_.scalars.logitScale;
+    return case_.workload.softcap ? case_.scalars.softcap * std::tanh(z / case_.scalars.softcap) : z;
+  }
+  double logitSum(int64_t row) const {
+    double sum = 0;
+    for (int64_t v = 0; v < case_.workload.vocab; ++v) sum += logit(row, v);
+    return sum;
+  }
+  double logProbability(int64_t row) const {
+    if (!isValid(row)) return 0;
+    double sum = 0;
+    for (int64_t v = 0; v < case_.workload.vocab; ++v) sum += std::exp(logit(row, v));
+    return std::log(std::exp(logit(row, case_.target[row])) / sum);
+  }
+  double sequenceMean(int64_t sequence) const {
+    double sum = 0;
+    double count = 0;
+    for (int64_t row = sequence * case_.shape.tokens; row < (sequence + 1) * case_.shape.tokens; ++row) {
+      sum += logProbability(row);
+      count += isValid(row);
+    }
+    return count > 0 ? sum / count : 0;
+  }
+  double pairLoss(double chosen, double rejected) const {
+    const double d = case_.scalars.beta * (chosen - rejected) - case_.scalars.gamma;
+    const double win = 1 / (1 + std::exp(-d));
+    const double smoothing = case_.scalars.labelSmoothing;
+    return -(1 - smoothing) * std::log(win) - smoothing * std::log(1 - win);
+  }
+
+  const Case& case_;
+  std::vector<double> input_;
+  std::vector<double> weight_;
+  std::vector<double> bias_;
+};
+
 /// The slope of the loss by one float of `tensor`, from the two exact neighbours that the floats around it are.
 double numericSlope(Case value, std::string Case::* tensor, size_t index) {
   char* element = (value.*tensor).data() + index * sizeof(float);
@@ -86,17 +187,28 @@ double relativeGap(const LossResult& a, const LossResult& b) {
 } // namespace
 
 TEST_CASE("gradients are the slopes of the loss, whatever options are on") {
-  Workload workload = fullWorkload();
-  workload.bias = workload.gradBias = GENERATE(false, true);
-  workload.softcap = GENERATE(false, true);
-  workload.logitScale = GENERATE(false, true);
-  workload.nll = GENERATE(false, true);
-  CAPTURE(workload.bias, workload.softcap, workload.logitScale, workload.nll);
-  const Case value = makeRandomCase(workload, {4, 3}, fullScalars(), 11, 1.5, 0.3);
-  const LossResult result = compute(value);
-  checkSlopes(value, &Case::input, result.gradInput);
-  checkSlopes(value, &Case::weight, result.gradWeight);
-  checkSlopes(value, &Case::bias, result.gradBias);
+  for (const Case& value : everyOption()) {
+    const LossResult result = compute(value);
+    CAPTURE(canonicalJson(value.workload), value.scalars.labelSmoothing, result.diagnostics.emptySequences);
+    checkSlopes(value, &Case::input, result.gradInput);
+    checkSlopes(value, &Case::weight, result.gradWeight);
+    checkSlopes(value, &Case::bias, result.gradBias);
+  }
+}
+
+TEST_CASE("every value agrees with the formulas as they stand, whatever options are on") {
+  for (const Case& value : everyOption()) {
+    const LossResult got = compute(value);
+    CAPTURE(canonicalJson(value.workload), value.scalars.labelSmoothing, got.diagnostics.emptySequences);
+    const LossResult want = PlainFormulas(value).compute();
+    const std::vector<Comparison> comparisons = compare(got, want, value.workload);
+    CHECK(comparisons.size() == (value.workload.nll ? 8 : 7));
+    for (const Comparison& comparison : comparisons) {
+      CAPTURE(comparison.name);
+      CHECK(comparison.error < 1e-12);
+    }
+    CHECK(got.nll == Approx(want.nll).epsilon(1e-12));
+  }
 }
 
 TEST_CASE("a case small enough for pencil and paper comes out right") {
@@ -243,6 +355,22 @@ TEST_CASE("very large logits stay finite") {
   const LossResult result = compute(value);
   CHECK(std::isfinite(result.loss));
   for (const double element : result.gradInput) CHECK(std::isfinite(element));
+}
+
+TEST_CASE("the gradient of each row sums to zero in float, however large its logits") {
+  Workload workload = fullWorkload();
+  workload.hidden = 64;
+  workload.vocab = 600;
+  workload.softcap = false;
+  const Case value = makeRandomCase(workload, {4, 32}, fullScalars(), 24, 150, 0.4);
+  const LossResult result = compute<float>(value);
+  double sum = 0;
+  double size = 0;
+  for (const double element : result.gradBias) {
+    sum += element;
+    size += std::abs(element);
+  }
+  CHECK(std::abs(sum) < 1e-7 * size);
 }
 
 TEST_CASE("tensors at odd addresses give the same result") {

@@ -9,6 +9,8 @@
 
 #include "llvm/Support/Endian.h"
 
+#include <sys/stat.h>
+
 using namespace lathe;
 using Catch::Contains;
 using lathe::test::require;
@@ -102,6 +104,24 @@ TEST_CASE("writing replaces a file and leaves no temporary behind") {
   CHECK(files == 1);
 }
 
+TEST_CASE("a path may hold percent signs, which LLVM's unique names replace") {
+  const ScratchFolder folder;
+  REQUIRE_FALSE(llvm::sys::fs::create_directory(folder.file("50%")));
+  require(SafetensorsWriter().write(folder.file("50%/a%20b")));
+  CHECK(require(SafetensorsFile::open(folder.file("50%/a%20b"))).tensors().empty());
+}
+
+TEST_CASE("a pipe is never replaced by a file") {
+  const ScratchFolder folder;
+  REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+  const ErrorSummary summary = requireError(SafetensorsWriter().write(folder.file("pipe")));
+  CHECK(summary.code == ErrorCode::Io);
+  CHECK_THAT(summary.message, Contains(folder.file("pipe")) && Contains("a device or a pipe"));
+  llvm::sys::fs::file_status status;
+  REQUIRE_FALSE(llvm::sys::fs::status(folder.file("pipe"), status));
+  CHECK(status.type() == llvm::sys::fs::file_type::fifo_file);
+}
+
 TEST_CASE("a write that cannot take its place leaves no temporary behind") {
   const ScratchFolder folder;
   REQUIRE_FALSE(llvm::sys::fs::create_directory(folder.file("taken")));
@@ -165,6 +185,48 @@ TEST_CASE("a header that is no JSON object is corrupt") {
   CHECK_THAT(rejection(std::string(100000, '[')), Contains("nests more than"));
   CHECK_THAT(rejection("{\"__metadata__\":{\"k\":1}}"), Contains("\"k\"") && Contains("a string is expected"));
   CHECK_THAT(rejection("{\"__metadata__\":7}"), Contains("7, where an object is expected"));
+}
+
+TEST_CASE("a name that an object has twice is corrupt and named") {
+  const std::string fields = R"({"dtype":"F16","shape":[4],"data_offsets":[0,8]})";
+  CHECK_THAT(rejection("{\"a\":" + fields + ",\"a\":" + fields + "}"), Contains("the header has \"a\" twice"));
+  CHECK_THAT(rejection("{\"a\":" + fields + ",\"\\u0061\":" + fields + "}"), Contains("\"a\" twice"));
+  CHECK_THAT(rejection("{\"__metadata__\":{\"k\":\"1\",\"k\":\"1\"},\"a\":" + fields + "}"),
+             Contains("\"__metadata__\" has \"k\" twice"));
+  CHECK_THAT(rejection(R"({"a":{"dtype":"F32","dtype":"F16","shape":[4],"data_offsets":[0,8]}})"),
+             Contains("\"a\" has \"dtype\" twice"));
+  CHECK_THAT(rejection("{\"__metadata__\":{},\"__metadata__\":{},\"a\":" + fields + "}"),
+             Contains("\"__metadata__\" twice"));
+}
+
+TEST_CASE("a name may hold quotes, colons and braces, and stand in two objects") {
+  const std::string header =
+      R"({"__metadata__":{"a":"x\":{[:","\\":"{"},"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},)"
+      R"("dtype":{"dtype":"F16","shape":[1],"data_offsets":[4,6]},"{\":":{"dtype":"F16","shape":[1],"data_offsets":[6,8]}})";
+  const SafetensorsFile file = require(parse(withLength(header, "12345678")));
+  CHECK(file.tensors().size() == 3);
+  CHECK(file.find("{\":"));
+  CHECK(file.metadata() == SafetensorsFile::Metadata{{"a", "x\":{[:"}, {"\\", "{"}});
+}
+
+TEST_CASE("tensors of types that Lathe does not compute with are listed but not read") {
+  const std::pair<const char*, int64_t> types[] = {
+      {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"I8", 1},  {"I16", 2},
+      {"U8", 1},   {"U16", 2},     {"U32", 4},     {"U64", 8},     {"C64", 8},
+  };
+  for (const auto& [name, bytes] : types) {
+    CAPTURE(name);
+    const std::string header =
+        llvm::formatv(R"({{"x":{{"dtype":"{0}","shape":[{1}],"data_offsets":[0,8]}})", name, 8 / bytes);
+    const SafetensorsFile file = require(parse(withLength(header, "12345678")));
+    const TensorView* tensor = file.find("x");
+    REQUIRE(tensor);
+    CHECK(toString(tensor->type) == name);
+    CHECK(tensor->count() == 8 / bytes);
+    CHECK(tensor->bytes == "12345678");
+    CHECK_THAT(requireError(toDoubles(*tensor)).message, Contains(name));
+    CHECK_THAT(requireError(toIntegers(*tensor)).message, Contains(name));
+  }
 }
 
 TEST_CASE("a header length beyond the file is corrupt") {

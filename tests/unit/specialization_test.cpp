@@ -77,6 +77,25 @@ TEST_CASE("Only what matters to a kernel changes its source") {
       {"gradient of the bias", [](Workload& w) { w.gradBias = true; }, {KernelKind::GradLogits}},
       {"weight gradient's type", [](Workload& w) { w.gradWeightDType = DType::FP32; }, {KernelKind::GradWeight}},
       {"pinned tokens", [](Workload& w) { w.tokens = 1024; }, {KernelKind::RowMap}},
+      {"vocabulary",
+       [](Workload& w) { w.vocab = 32000; },
+       {KernelKind::RowMap, KernelKind::Logits, KernelKind::Logsumexp, KernelKind::Outputs, KernelKind::GradLogits,
+        KernelKind::GradBias, KernelKind::GradInput, KernelKind::GradWeight}},
+      {"soft cap",
+       [](Workload& w) { w.softcap = true; },
+       {KernelKind::RowMap, KernelKind::GatherRows, KernelKind::Logits, KernelKind::Outputs, KernelKind::GradLogits}},
+      {"logit scale", [](Workload& w) { w.logitScale = true; }, {KernelKind::Logits, KernelKind::GradLogits}},
+      {"mean logits",
+       [](Workload& w) { w.logitMeans = false; },
+       {KernelKind::RowMap, KernelKind::Logits, KernelKind::Logsumexp, KernelKind::PairLoss, KernelKind::Outputs}},
+      {"all gradients", [](Workload& w) { w.gradInput = w.gradWeight = false; }, {KernelKind::Logits}},
+      {"one gradient of two", [](Workload& w) { w.gradInput = false; }, {}},
+      {"dtype",
+       [](Workload& w) { w.dtype = w.gradWeightDType = DType::FP16; },
+       {KernelKind::GatherRows, KernelKind::MaskedMean, KernelKind::Logits, KernelKind::Outputs, KernelKind::GradScale,
+        KernelKind::GradLogits, KernelKind::GradBias, KernelKind::ZeroMaskedRows, KernelKind::GradInput,
+        KernelKind::GradWeight}},
+      {"pinned sequences", [](Workload& w) { w.sequences = 4; }, {KernelKind::RowMap}},
   };
   for (const auto& each : cases) {
     Workload workload = seed();
@@ -86,6 +105,63 @@ TEST_CASE("Only what matters to a kernel changes its source") {
       CHECK((sourceOf(kind, workload) != sourceOf(kind, seed())) == llvm::is_contained(each.changed, kind));
     }
   }
+}
+
+TEST_CASE("A product's tile changes its own kernel and those that read its partials") {
+  const GemmConfigs base = require(chooseConfigs(seed(), hopper(), 4096));
+  const auto changedBy = [&](void (*change)(GemmConfigs&)) {
+    GemmConfigs configs = base;
+    change(configs);
+    std::vector<KernelKind> changed;
+    for (const KernelKind kind : kKinds)
+      if (specialize(kind, seed(), hopper(), configs).unit != specialize(kind, seed(), hopper(), base).unit)
+        changed.push_back(kind);
+    return changed;
+  };
+  CHECK(changedBy([](GemmConfigs& c) { c.logits.groupM *= 2; }) == std::vector{KernelKind::Logits});
+  CHECK(changedBy([](GemmConfigs& c) { c.gradInput.stages -= 1; }) == std::vector{KernelKind::GradInput});
+  CHECK(changedBy([](GemmConfigs& c) { c.gradWeight.groupM *= 2; }) == std::vector{KernelKind::GradWeight});
+  CHECK(changedBy([](GemmConfigs& c) { c.logits.blockN = 384 - c.logits.blockN; }) ==
+        std::vector{KernelKind::Logits, KernelKind::Logsumexp, KernelKind::GradLogits});
+}
+
+TEST_CASE("New numbers of sequences and tokens need no new kernels, unless they are pinned") {
+  const auto unitsOf = [](const Workload& workload, Shape shape) {
+    const PlanGraph plan = require(makePlan(workload, shape, hopper()));
+    std::vector<std::string> units;
+    for (const KernelKind kind : plan.kernels())
+      units.push_back(specialize(kind, workload, hopper(), plan.choices.configs).unit);
+    return units;
+  };
+  const std::vector<std::string> units = unitsOf(seed(), {4, 1024});
+  CHECK(units.size() >= 11);
+  for (const Shape shape : {Shape{4, 1023}, Shape{2, 2048}, Shape{4, 600}, Shape{6, 500}})
+    CHECK(unitsOf(seed(), shape) == units);
+  Workload pinned = seed();
+  pinned.tokens = 1024;
+  CHECK(unitsOf(pinned, {4, 1024}) != units);
+}
+
+TEST_CASE("Every point of every search space makes a self-contained unit") {
+  for (const char* arch : {"sm_75", "sm_80", "sm_90a", "sm_120a"})
+    for (const DType dtype : {DType::BF16, DType::FP32}) {
+      Workload workload = seed();
+      workload.dtype = workload.gradWeightDType = dtype;
+      const Target target = require(parseTarget(arch));
+      for (const auto& [gemm, kind] :
+           {std::pair(Gemm::Logits, KernelKind::Logits), std::pair(Gemm::GradInput, KernelKind::GradInput),
+            std::pair(Gemm::GradWeight, KernelKind::GradWeight)})
+        for (const Config& config : searchSpace(gemm, workload, target)) {
+          const Specialization made = specialize(kind, workload, target, {config, config, config});
+          INFO(arch << " " << toString(config) << "\n" << made.unit);
+          CHECK(made.config == config);
+          CHECK(made.threads == config.threads());
+          CHECK(made.sharedBytes == sharedBytes(config, gemm, workload));
+          // Templates include each other by name; all of them are there.
+          CHECK_FALSE(llvm::StringRef(made.flattened()).contains("#include"));
+          CHECK(llvm::StringRef(made.unit).contains("kBlockM = " + std::to_string(config.blockM) + ";"));
+        }
+    }
 }
 
 TEST_CASE("A template's text is part of the source digest") {

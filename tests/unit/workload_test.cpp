@@ -49,6 +49,19 @@ TEST_CASE("A workload's canonical JSON and digest are the same everywhere") {
   CHECK(workloadDigest(seed).text() == "sha256:48639bd8b7afdcd0d816b6e4b23a58e54afba3ce58f6542e9e9683e193f162b9");
 }
 
+TEST_CASE("Workloads of every kind have the digests that sha256sum gives their canonical text") {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"hidden":31,"vocab":123,"dtype":"fp32","precision":"tf32","bias":true,"grad_bias":true})",
+       "f1d3a19f62cfbfd0120d6e3219b308a06b44acf7ea2f199a8aeedeef66015fd7"},
+      {R"({"hidden":768,"vocab":50257,"dtype":"fp16","grad_weight_dtype":"fp32","softcap":true,"logit_scale":true,)"
+       R"("nll":false,"logit_means":false,"sequences":8,"tokens":512})",
+       "f30347c24cd00f8855bae40a4b560f0c292d595f11a1a87810fdab3c843f7404"},
+      {R"({"hidden":4096,"vocab":128256,"dtype":"bf16","grad_input":false,"grad_weight":false})",
+       "2b614716620f5981a359e08929238bb060a4e3be53183c44e1924353cf269e7c"},
+  };
+  for (const auto& [json, digest] : cases) CHECK(workloadDigest(require(parseWorkload(json))).hex() == digest);
+}
+
 TEST_CASE("The order of fields does not matter") {
   const char* texts[] = {R"({"hidden":31,"vocab":123,"dtype":"fp32","bias":true,"precision":"tf32"})",
                          R"({"precision":"tf32","bias":true,"dtype":"fp32","vocab":123,"hidden":31})",
@@ -102,6 +115,26 @@ TEST_CASE("Every wrong field is named with its value") {
       INFO(each.json << " -> " << message << " lacks " << word);
       CHECK(llvm::StringRef(message).contains(word));
     }
+  }
+}
+
+TEST_CASE("Text that is not a workload is an error, however it is broken") {
+  CHECK(llvm::StringRef(errorOf("")).contains("cannot be read as JSON"));
+  CHECK(llvm::StringRef(errorOf(R"({"hidden":8)")).contains("cannot be read as JSON"));
+  CHECK(llvm::StringRef(errorOf("{\"hidden\":\"\xff\"}")).contains("UTF-8"));
+  CHECK(llvm::StringRef(errorOf("null")).contains("it is null"));
+  CHECK(llvm::StringRef(errorOf(R"({"hidden":1e400,"vocab":10,"dtype":"bf16"})")).contains("hidden"));
+  // A value is shown, but not all of a long one.
+  const std::string message = errorOf("{\"hidden\":8,\"vocab\":10,\"dtype\":[\"" + std::string(5000, 'x') + "\"]}");
+  CHECK(llvm::StringRef(message).contains("dtype is [\"xxx"));
+  CHECK(message.size() < 200);
+}
+
+TEST_CASE("Nesting that would exhaust the stack is refused") {
+  for (const char* open : {"[", "{\"hidden\":"}) {
+    std::string text;
+    for (int i = 0; i < 200000; ++i) text += open;
+    CHECK(llvm::StringRef(errorOf(text)).contains("nested more than 64 deep"));
   }
 }
 
