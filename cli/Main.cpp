@@ -51,7 +51,7 @@ ExitCode fail(llvm::StringRef message, ExitCode code) {
 
 /// The name of the verbs, as far as they were understood: `lathe cache ls`.
 std::string commandOf(const CLI::App& app) {
-  std::string name = app.get_name();
+  const std::string& name = app.get_name();
   const std::vector<CLI::App*> verbs = app.get_subcommands();
   return verbs.empty() ? name : name + " " + commandOf(*verbs.front());
 }

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -84,7 +84,8 @@ class PlanOptions(ctypes.Structure):
 class RunArguments(ctypes.Structure):
     """lathe_run_arguments of lathe.h."""
 
-    _fields_ = (
+    _fields_ = cast(
+        Any,
         [("size", ctypes.c_size_t)]
         + [(name, ctypes.c_void_p) for name in ("input", "weight", "bias", "target")]
         + [
@@ -126,7 +127,7 @@ class RunArguments(ctypes.Structure):
             ("accumulate", ctypes.c_int32),
             ("workspace", ctypes.c_void_p),
             ("workspace_bytes", ctypes.c_int64),
-        ]
+        ],
     )
 
 
