@@ -454,7 +454,7 @@ TEST_CASE("compile fills a cache, which can be listed, shown, checked, merged, p
     CHECK(numberIn(arrayIn(again, "merged").front(), "kept") == double(count));
 
     CHECK_THAT(lathe({"cache", "prune", "--max-age", "7d"}).out, Contains("removed 0 kernels"));
-    const llvm::json::Value pruned = parsed(lathe({"cache", "prune", "--max-size", "100K", "--json"}).out);
+    const llvm::json::Value pruned = parsed(lathe({"cache", "prune", "--max-size", "400K", "--json"}).out);
     CHECK(numberIn(pruned, "removed") > 0);
     CHECK(numberIn(pruned, "removed") < double(count));
 
