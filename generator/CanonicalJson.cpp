@@ -8,11 +8,13 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/bit.h"
 #include "llvm/Support/ConvertUTF.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 using namespace lathe;
 
@@ -117,17 +119,26 @@ private:
   }
 
   llvm::Error writeNumber(const llvm::json::Value& value) {
-    constexpr int64_t kLargest = int64_t(1) << 53;
-    if (const std::optional<int64_t> integer = value.getAsInteger()) {
-      if (*integer > kLargest || *integer < -kLargest)
-        return makeError(ErrorCode::InvalidArgument, "the integer {0} does not fit a double exactly", *integer);
-      out_ += std::to_string(*integer);
-      return llvm::Error::success();
-    }
     const double number = *value.getAsNumber();
     if (!std::isfinite(number)) return makeError(ErrorCode::InvalidArgument, "JSON has no number {0}", number);
+    if (number < 0) {
+      const std::optional<int64_t> integer = value.getAsInteger();
+      if (integer && !fitsDouble(0 - static_cast<uint64_t>(*integer))) return inexact(*integer);
+    } else if (const std::optional<uint64_t> integer = value.getAsUINT64(); integer && !fitsDouble(*integer)) {
+      return inexact(*integer);
+    }
     writeDouble(number);
     return llvm::Error::success();
+  }
+
+  /// Whether a double holds an integer of this magnitude exactly: its digits from first to last set bit are at most 53.
+  static bool fitsDouble(uint64_t magnitude) {
+    return llvm::bit_width(magnitude) - llvm::countr_zero(magnitude) <= std::numeric_limits<double>::digits;
+  }
+
+  template <class Integer> static llvm::Error inexact(Integer integer) {
+    return makeError(ErrorCode::InvalidArgument, "the integer {0} does not fit a double exactly; write it as a string",
+                     integer);
   }
 
   /// The shortest digits that round-trip, laid out as ECMA-262 Number::toString does.

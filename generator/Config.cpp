@@ -63,6 +63,12 @@ constexpr Field kFields[] = {
     {"warps_n", &Config::warpsN, 32},
 };
 
+/// What an error message says of a field's value.
+std::string shown(const llvm::json::Object& object, llvm::StringRef name) {
+  const llvm::json::Value* value = object.get(name);
+  return value ? llvm::formatv("{0}", *value).str() : "missing";
+}
+
 } // namespace
 
 llvm::json::Value lathe::toJson(const Config& config) {
@@ -75,20 +81,24 @@ llvm::Expected<Config> lathe::parseConfig(const llvm::json::Value& json) {
   const llvm::json::Object* object = json.getAsObject();
   if (!object) return makeError(ErrorCode::InvalidWorkload, "a config must be a JSON object");
   Config config;
-  llvm::Expected<Family> family = parseFamily(object->getString("family").value_or(""));
+  const std::optional<llvm::StringRef> name = object->getString("family");
+  if (!name)
+    return makeError(ErrorCode::InvalidWorkload, "config: family is {0}; it must be simt, mma_sync or wgmma",
+                     shown(*object, "family"));
+  llvm::Expected<Family> family = parseFamily(*name);
   if (!family) return makeError(ErrorCode::InvalidWorkload, "config: {0}", takeSummary(family.takeError()).message);
   config.family = *family;
   for (const Field& field : kFields) {
     const std::optional<int64_t> value = object->getInteger(field.name);
     if (!value || *value < 1 || *value > field.largest)
       return makeError(ErrorCode::InvalidWorkload, "config: {0} is {1}; it must be an integer from 1 to {2}",
-                       field.name, value ? std::to_string(*value) : "missing", field.largest);
+                       field.name, shown(*object, field.name), field.largest);
     config.*field.member = static_cast<int>(*value);
   }
   for (const auto& entry : *object) {
-    const llvm::StringRef name = entry.first;
-    if (name != "family" && llvm::none_of(kFields, [&](const Field& field) { return name == field.name; }))
-      return makeError(ErrorCode::InvalidWorkload, "config: unknown field \"{0}\"", name);
+    const llvm::StringRef key = entry.first;
+    if (key != "family" && llvm::none_of(kFields, [&](const Field& field) { return key == field.name; }))
+      return makeError(ErrorCode::InvalidWorkload, "config: unknown field \"{0}\"", key);
   }
   return config;
 }
@@ -197,6 +207,10 @@ int lathe::sharedBytes(const Config& config, Gemm gemm, const Workload& workload
 }
 
 llvm::Error lathe::checkConfig(const Config& config, Gemm gemm, const Workload& workload, const Target& target) {
+  for (const Field& field : kFields)
+    if (config.*field.member < 1)
+      return illegal(config, gemm,
+                     llvm::formatv("{0} is {1}; it must be at least 1", field.name, config.*field.member).str());
   const int64_t panel = 128 / sizeOf(workload.dtype);
   if (config.blockN % panel) return illegal(config, gemm, "the column tile must be a multiple of 128 bytes");
   if (llvm::Error error = checkFamily(config, gemm, workload, target)) return error;
@@ -207,6 +221,12 @@ llvm::Error lathe::checkConfig(const Config& config, Gemm gemm, const Workload& 
     return illegal(config, gemm,
                    llvm::formatv("a block needs {0} bytes of shared memory, {1} has {2}", shared, target.arch(),
                                  target.sharedPerBlock)
+                       .str());
+  const int threads = config.threads() * config.blocksPerMultiprocessor;
+  if (threads > target.maxThreadsPerMultiprocessor)
+    return illegal(config, gemm,
+                   llvm::formatv("{0} blocks have {1} threads, a multiprocessor holds {2}",
+                                 config.blocksPerMultiprocessor, threads, target.maxThreadsPerMultiprocessor)
                        .str());
   // The driver keeps 1 KiB of every block for itself.
   if ((shared + 1024) * config.blocksPerMultiprocessor > target.sharedPerMultiprocessor)

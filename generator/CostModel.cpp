@@ -138,28 +138,67 @@ llvm::Expected<GemmConfigs> lathe::chooseConfigs(const Workload& workload, const
 
 namespace {
 
-/// The plan with the largest chunk from 1 to `most` pairs that needs no more than `limit` bytes; with 1 pair if none.
-llvm::Expected<PlanGraph> largestChunkWithin(const Workload& workload, const Shape& shape, const Target& target,
-                                             const GemmConfigs& configs, int64_t limit, int64_t most) {
-  int64_t low = 1;
-  int64_t high = most;
-  const auto planOf = [&](int64_t pairs) {
-    return buildPlan(workload, shape, target, {Strategy::Chunked, pairs, configs});
-  };
-  // The workspace grows with the chunk, so bisect.
-  while (low < high) {
-    const int64_t middle = low + (high - low + 1) / 2;
-    llvm::Expected<PlanGraph> plan = planOf(middle);
-    const bool fits = plan && plan->workspaceBytes <= limit;
-    // A chunk may be too large for a kernel too; what is wrong with every chunk is wrong with the last one built.
-    if (!plan) llvm::consumeError(plan.takeError());
-    if (fits)
-      low = middle;
-    else
-      high = middle - 1;
+/// Finds the largest chunk of pairs that fits a limit.
+class ChunkSearch {
+public:
+  ChunkSearch(const Workload& workload, const Shape& shape, const Target& target, const GemmConfigs& configs)
+      : workload_(workload), shape_(shape), target_(target), configs_(configs) {}
+
+  /// Pairs of the largest chunk that needs no more than `limit` bytes, or of the leanest when none does.
+  ///
+  /// The workspace grows with the chunk while the number of chunks stays, but fewer chunks need fewer partial sums of
+  /// the bias gradient. So the numbers of chunks are tried from 1, each with its smallest chunk.
+  int64_t largestWithin(int64_t limit) const {
+    const int64_t pairs = shape_.pairs();
+    int64_t leanest = smallestChunk();
+    std::optional<int64_t> leanestBytes = bytesOf(leanest);
+    for (int64_t above = pairs + 1, least = pairs; least >= smallestChunk(); above = least, least = chunkBelow(least)) {
+      const std::optional<int64_t> bytes = bytesOf(least);
+      if (!bytes) continue;
+      if (*bytes <= limit) return largestBetween(least, above, limit);
+      if (!leanestBytes || *bytes < *leanestBytes) {
+        leanest = least;
+        leanestBytes = bytes;
+      }
+    }
+    return leanest;
   }
-  return planOf(low);
-}
+
+  /// Pairs of the smallest chunk that keeps to kMostChunks.
+  int64_t smallestChunk() const { return llvm::divideCeil(uint64_t(shape_.pairs()), uint64_t(kMostChunks)); }
+
+private:
+  /// The smallest chunk that makes as few chunks as one of `chunk` - 1 pairs; 0 when that is none.
+  int64_t chunkBelow(int64_t chunk) const {
+    if (chunk == 1) return 0;
+    const uint64_t pairs = uint64_t(shape_.pairs());
+    return llvm::divideCeil(pairs, llvm::divideCeil(pairs, uint64_t(chunk - 1)));
+  }
+
+  /// The largest chunk below `high` that fits; `low` does.
+  int64_t largestBetween(int64_t low, int64_t high, int64_t limit) const {
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      const std::optional<int64_t> bytes = bytesOf(middle);
+      (bytes && *bytes <= limit ? low : high) = middle;
+    }
+    return low;
+  }
+
+  /// None when the chunk is too large for a kernel; what is wrong with every chunk is wrong with the one that is built
+  /// in the end.
+  std::optional<int64_t> bytesOf(int64_t chunkPairs) const {
+    llvm::Expected<PlanGraph> plan = layOutPlan(workload_, shape_, target_, {Strategy::Chunked, chunkPairs, configs_});
+    if (plan) return plan->workspaceBytes;
+    llvm::consumeError(plan.takeError());
+    return std::nullopt;
+  }
+
+  const Workload& workload_;
+  const Shape& shape_;
+  const Target& target_;
+  const GemmConfigs& configs_;
+};
 
 } // namespace
 
@@ -187,8 +226,9 @@ llvm::Expected<PlanGraph> lathe::makePlan(const Workload& workload, const Shape&
     // Rows that are too many for a kernel at once may do in chunks; the chunked plan meets every other error again.
     if (!stored) llvm::consumeError(stored.takeError());
   }
-  if (request.chunkPairs)
-    return withinLimit(buildPlan(workload, shape, target, {Strategy::Chunked, *request.chunkPairs, *configs}));
-  const int64_t most = request.workspaceLimit ? shape.pairs() : 1;
-  return withinLimit(largestChunkWithin(workload, shape, target, *configs, limit, most));
+  const ChunkSearch search(workload, shape, target, *configs);
+  const int64_t chunkPairs = request.chunkPairs       ? *request.chunkPairs
+                             : request.workspaceLimit ? search.largestWithin(limit)
+                                                      : search.smallestChunk();
+  return withinLimit(buildPlan(workload, shape, target, {Strategy::Chunked, chunkPairs, *configs}));
 }

@@ -41,7 +41,8 @@ struct PlanRequest {
   std::optional<int64_t> workspaceLimit = std::nullopt;
   /// None: stored where it fits, else chunked with the largest chunk that does.
   std::optional<Strategy> strategy = std::nullopt;
-  /// Pairs of a chunk, for strategy chunked; none: the largest that fits, and without a limit a single pair.
+  /// Pairs of a chunk, for strategy chunked; none: the largest that fits, and without a limit a single pair, or the
+  /// fewest that keep to kMostChunks.
   std::optional<int64_t> chunkPairs = std::nullopt;
   /// None: from the cost model.
   std::optional<GemmConfigs> configs = std::nullopt;

@@ -27,6 +27,8 @@ llvm::Expected<Strategy> lathe::parseStrategy(llvm::StringRef name) {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+/// Blocks of a launch along y.
+constexpr int64_t kMostGridRows = 65535;
 
 int64_t ceilDiv(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -261,30 +263,55 @@ llvm::Error checkChoices(const Workload& workload, const Shape& shape, const Tar
   if (choices.strategy == Strategy::Stored && choices.chunkPairs != shape.pairs())
     return makeError(ErrorCode::InvalidArgument, "strategy stored takes all {0} pairs as one chunk, not {1}",
                      shape.pairs(), choices.chunkPairs);
+  if (const int64_t chunks = ceilDiv(shape.pairs(), choices.chunkPairs); chunks > kMostChunks)
+    return makeError(ErrorCode::InvalidArgument,
+                     "{0} pairs in chunks of {1} are {2} chunks, a plan has at most {3}; use chunks of at least {4} "
+                     "pairs",
+                     shape.pairs(), choices.chunkPairs, chunks, kMostChunks, ceilDiv(shape.pairs(), kMostChunks));
   for (const Gemm gemm : {Gemm::Logits, Gemm::GradInput, Gemm::GradWeight})
     if (llvm::Error error = checkConfig(choices.configs.of(gemm), gemm, workload, target)) return error;
   return llvm::Error::success();
 }
 
-/// TMA addresses rows of E by 32-bit coordinates.
-llvm::Error checkCoordinates(const PlanGraph& plan) {
+/// Sizes are counted in 64 bits; nothing near their limit could be allocated.
+llvm::Error checkBytes(const PlanGraph& plan) {
+  constexpr double kMost = 0x1p60;
+  const Workload& workload = plan.workload;
+  const double rows = double(plan.rowCapacity() + device::kRowPadding) * double(rowPitch(workload));
+  const double panels = workload.anyGradient() ? double(plan.panelRows()) * double(paddedVocab(workload)) : 0.0;
+  const double bytes = (rows + panels) * double(sizeOf(workload.dtype));
+  if (bytes <= kMost) return llvm::Error::success();
+  return makeError(
+      ErrorCode::Unsupported,
+      "{0} tokens with H = {1} and V = {2} need a workspace of about {3:e1} bytes; use fewer tokens per run",
+      plan.shape.rows(), workload.hidden, workload.vocab, bytes);
+}
+
+/// TMA addresses rows of E by 32-bit coordinates, and grad_logits by the y of its grid.
+llvm::Error checkPanelRows(const PlanGraph& plan) {
+  if (!plan.workload.anyGradient()) return llvm::Error::success();
   const int64_t panels = paddedVocab(plan.workload) * sizeOf(plan.workload.dtype) / 128;
   const GemmConfigs& configs = plan.choices.configs;
   const bool usesMaps = configs.gradInput.family == Family::Wgmma || configs.gradWeight.family == Family::Wgmma;
-  if (!usesMaps || !plan.workload.anyGradient() || panels * plan.panelRows() <= INT32_MAX)
-    return llvm::Error::success();
-  return makeError(
-      ErrorCode::Unsupported,
-      "{0} rows of exponentials at once are too many for wgmma kernels; use chunks of fewer than {1} pairs",
-      plan.panelRows(), plan.choices.chunkPairs);
+  const std::string remedy = plan.choices.chunkPairs > 1
+                                 ? llvm::formatv("use chunks of fewer than {0} pairs", plan.choices.chunkPairs).str()
+                                 : llvm::formatv("use sequences of fewer than {0} tokens", plan.shape.tokens).str();
+  if (usesMaps && panels * plan.panelRows() > INT32_MAX)
+    return makeError(ErrorCode::Unsupported, "{0} rows of exponentials at once are too many for wgmma kernels; {1}",
+                     plan.panelRows(), remedy);
+  if (plan.panelRows() > kMostGridRows * kGradLogitsRowsPerBlock)
+    return makeError(ErrorCode::Unsupported, "{0} rows of exponentials at once are too many for a grid; {1}",
+                     plan.panelRows(), remedy);
+  return llvm::Error::success();
 }
 
-/// Launch grids have at most 2^31 - 1 blocks along x and 65535 along y.
+/// Launch grids have at most 2^31 - 1 blocks along x.
 llvm::Error checkGrids(const std::vector<Step>& steps) {
   for (const Step& step : steps)
-    if (step.grid[0] > INT32_MAX || step.grid[1] > 65535)
-      return makeError(ErrorCode::Unsupported, "{0} would need a grid of {1} x {2} blocks; use fewer tokens per run",
-                       toString(step.kind), step.grid[0], step.grid[1]);
+    if (step.grid[0] > INT32_MAX || step.grid[1] > kMostGridRows)
+      return makeError(ErrorCode::Unsupported, "{0} would need a grid of {1} x {2} blocks; use {3}",
+                       toString(step.kind), step.grid[0], step.grid[1],
+                       step.kind == KernelKind::GradWeight ? "a smaller H or V" : "fewer tokens per run");
   return llvm::Error::success();
 }
 
@@ -311,21 +338,29 @@ const WorkspaceRegion* PlanGraph::findRegion(llvm::StringRef name) const {
   return found == regions.end() ? nullptr : &*found;
 }
 
-llvm::Expected<PlanGraph> lathe::buildPlan(const Workload& workload, const Shape& shape, const Target& target,
-                                           const PlanChoices& choices) {
+llvm::Expected<PlanGraph> lathe::layOutPlan(const Workload& workload, const Shape& shape, const Target& target,
+                                            const PlanChoices& choices) {
   if (llvm::Error error = validate(workload)) return error;
   if (llvm::Error error = validate(workload, shape)) return error;
   if (llvm::Error error = checkChoices(workload, shape, target, choices)) return error;
 
   PlanGraph plan{workload, shape, target, choices, {}, {}, {}, {}, 0};
+  if (llvm::Error error = checkBytes(plan)) return error;
+  if (llvm::Error error = checkPanelRows(plan)) return error;
   const Extents extents{plan};
   LayoutBuilder layout(extents);
   layout.addAll();
   plan.regions = layout.takeRegions();
   plan.workspaceBytes = layout.bytes();
-  addPasses(extents, plan);
-  if (llvm::Error error = checkCoordinates(plan)) return error;
-  for (const std::vector<Step>* steps : {&plan.forward, &plan.forwardBackward, &plan.backward})
+  return plan;
+}
+
+llvm::Expected<PlanGraph> lathe::buildPlan(const Workload& workload, const Shape& shape, const Target& target,
+                                           const PlanChoices& choices) {
+  llvm::Expected<PlanGraph> plan = layOutPlan(workload, shape, target, choices);
+  if (!plan) return plan;
+  addPasses(Extents{*plan}, *plan);
+  for (const std::vector<Step>* steps : {&plan->forward, &plan->forwardBackward, &plan->backward})
     if (llvm::Error error = checkGrids(*steps)) return error;
   return plan;
 }

@@ -82,6 +82,14 @@ struct PlanGraph {
   const WorkspaceRegion* findRegion(llvm::StringRef name) const;
 };
 
+/// The most chunks that a plan may have; each is several launches.
+inline constexpr int64_t kMostChunks = 65536;
+
+/// Lays out the workspace alone: the plan without its steps, as quickly for many chunks as for one. The error says
+/// which limit is broken.
+llvm::Expected<PlanGraph> layOutPlan(const Workload& workload, const Shape& shape, const Target& target,
+                                     const PlanChoices& choices);
+
 /// Lays out the plan. The error says which limit is broken.
 llvm::Expected<PlanGraph> buildPlan(const Workload& workload, const Shape& shape, const Target& target,
                                     const PlanChoices& choices);

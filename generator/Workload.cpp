@@ -43,7 +43,8 @@ constexpr llvm::StringRef kOtherFields[] = {"dtype",     "grad_weight_dtype", "h
 
 std::string printed(const llvm::json::Value& value) {
   const std::string text = llvm::formatv("{0}", value);
-  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+  // The cut may fall inside a character.
+  return text.size() > 60 ? llvm::json::fixUTF8(text.substr(0, 57)) + "..." : text;
 }
 
 /// Reads the fields of one JSON object.

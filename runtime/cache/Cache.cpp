@@ -34,10 +34,45 @@ std::error_code lastError() {
   return {errno, std::generic_category()};
 }
 
-llvm::Expected<std::string> readFile(llvm::StringRef path) {
-  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-  if (!buffer) return ioError("cannot read", path, buffer.getError());
+/// Records, sources and documents are far smaller.
+constexpr uint64_t kMostTextBytes = uint64_t(16) << 20;
+
+/// Whether a file could not be read for want of something that this process lacks, which says nothing about the file.
+bool isShortage(std::error_code code) {
+  return code == std::errc::too_many_files_open || code == std::errc::too_many_files_open_in_system ||
+         code == std::errc::not_enough_memory;
+}
+
+/// Whether there is no such file, be it for a part of its path that is no folder.
+bool isAbsence(std::error_code code) {
+  return code == std::errc::no_such_file_or_directory || code == std::errc::not_a_directory;
+}
+
+/// ErrorCode::Io when the file is not there or the process lacks the means to read it, else ErrorCode::Corrupt.
+llvm::Expected<std::string> readFile(llvm::StringRef path, uint64_t mostBytes) {
+  const auto failure = [&](std::error_code code) {
+    const bool isDamage = !isAbsence(code) && !isShortage(code);
+    return makeError(isDamage ? ErrorCode::Corrupt : ErrorCode::Io, "cannot read {0}: {1}", path, code.message());
+  };
+  llvm::sys::fs::file_status status;
+  if (const std::error_code code = llvm::sys::fs::status(path, status)) return failure(code);
+  // To open a pipe is to wait for its writer.
+  if (!llvm::sys::fs::is_regular_file(status)) return makeError(ErrorCode::Corrupt, "{0} is not a regular file", path);
+  if (status.getSize() > mostBytes)
+    return makeError(ErrorCode::Corrupt, "{0} has {1} bytes in place of at most {2}", path, status.getSize(),
+                     mostBytes);
+  // A mapped file that another program truncates ends this process; a volatile one with a terminator is never mapped.
+  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/true,
+                                            /*IsVolatile=*/true);
+  if (!buffer) return failure(buffer.getError());
   return (*buffer)->getBuffer().str();
+}
+
+/// Reads a file that belongs to an entry with a record: that it is not there is damage too.
+llvm::Expected<std::string> readPart(llvm::StringRef path, uint64_t mostBytes) {
+  llvm::Expected<std::string> bytes = readFile(path, mostBytes);
+  if (bytes || llvm::sys::fs::exists(path)) return bytes;
+  return makeError(ErrorCode::Corrupt, "{0}", llvm::toString(bytes.takeError()));
 }
 
 llvm::Error writeAll(int file, llvm::StringRef path, llvm::StringRef bytes) {
@@ -52,6 +87,29 @@ llvm::Error writeAll(int file, llvm::StringRef path, llvm::StringRef bytes) {
   return llvm::Error::success();
 }
 
+/// Creates a file beside `path` that no other writer has; sets `name` to its path. Returns its descriptor.
+llvm::Expected<int> createBeside(llvm::StringRef path, std::string& name) {
+  std::error_code code;
+  // Creation is exclusive, so that a name which is taken, by whatever process and machine, costs only another attempt.
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    name = llvm::formatv("{0}.tmp-{1}-{2:x-8}", path, ::getpid(), llvm::sys::Process::GetRandomNumber()).str();
+    int file = -1;
+    code = llvm::sys::fs::openFileForWrite(name, file, llvm::sys::fs::CD_CreateNew);
+    if (!code) return file;
+    if (code != std::errc::file_exists) break;
+  }
+  return ioError("cannot create", name, code);
+}
+
+/// Makes the names in `folder` outlast a crash of the machine, as far as the file system can: what is lost nevertheless
+/// is noticed and compiled again.
+void syncFolder(llvm::StringRef folder) {
+  const int file = ::open(folder.str().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return;
+  ::fsync(file);
+  ::close(file);
+}
+
 /// Entries that were used are the last to be pruned: the record's time says when, to the day.
 void noteUse(llvm::StringRef recordPath) {
   struct stat status{};
@@ -61,14 +119,11 @@ void noteUse(llvm::StringRef recordPath) {
   if (now - status.st_mtime > 24 * 3600) ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
 }
 
-/// ErrorCode::Io when there is no record.
+/// Errors as of readEntry.
 llvm::Expected<KernelRecord> readRecord(llvm::StringRef folder, llvm::StringRef hex) {
   const std::string path = joined(folder, hex + ".json");
-  llvm::Expected<std::string> json = readFile(path);
-  if (!json) {
-    if (!llvm::sys::fs::exists(path)) return json.takeError();
-    return makeError(ErrorCode::Corrupt, "{0}", llvm::toString(json.takeError()));
-  }
+  llvm::Expected<std::string> json = readFile(path, kMostTextBytes);
+  if (!json) return json.takeError();
   llvm::Expected<KernelRecord> record = KernelRecord::parse(*json);
   if (!record) return record.takeError();
   if (record->kernelDigest.hex() != hex)
@@ -85,8 +140,8 @@ llvm::Expected<CachedKernel> readOnce(llvm::StringRef folder, llvm::StringRef he
   if (!record) return record.takeError();
   CachedKernel kernel;
   kernel.record = std::move(*record);
-  llvm::Expected<std::string> cubin = readFile(joined(folder, hex + ".cubin"));
-  if (!cubin) return makeError(ErrorCode::Corrupt, "{0}", llvm::toString(cubin.takeError()));
+  llvm::Expected<std::string> cubin = readPart(joined(folder, hex + ".cubin"), kernel.record.cubinBytes);
+  if (!cubin) return cubin.takeError();
   if (cubin->size() != kernel.record.cubinBytes)
     return makeError(ErrorCode::Corrupt, "the cubin has {0} bytes in place of {1}", cubin->size(),
                      kernel.record.cubinBytes);
@@ -94,8 +149,8 @@ llvm::Expected<CachedKernel> readOnce(llvm::StringRef folder, llvm::StringRef he
     return makeError(ErrorCode::Corrupt, "the cubin's SHA-256 is not that of its record");
   kernel.cubin = std::move(*cubin);
   if (!withSource) return kernel;
-  llvm::Expected<std::string> source = readFile(joined(folder, hex + ".cu"));
-  if (!source) return makeError(ErrorCode::Corrupt, "{0}", llvm::toString(source.takeError()));
+  llvm::Expected<std::string> source = readPart(joined(folder, hex + ".cu"), kMostTextBytes);
+  if (!source) return source.takeError();
   kernel.source = std::move(*source);
   return kernel;
 }
@@ -132,17 +187,17 @@ llvm::Error lathe::writeAtomically(llvm::StringRef path, llvm::StringRef bytes) 
   const llvm::StringRef folder = llvm::sys::path::parent_path(path);
   if (const std::error_code code = llvm::sys::fs::create_directories(folder, true, llvm::sys::fs::perms::all_all))
     return ioError("cannot create the folder", folder, code);
-  int file = -1;
-  llvm::SmallString<256> temporary;
-  const std::string model = (path + ".tmp-" + llvm::Twine(::getpid()) + "-%%%%%%%%").str();
-  if (const std::error_code code = llvm::sys::fs::createUniqueFile(model, file, temporary, llvm::sys::fs::OF_None,
-                                                                   llvm::sys::fs::all_read | llvm::sys::fs::all_write))
-    return ioError("cannot create", model, code);
-  llvm::Error error = writeAll(file, temporary, bytes);
-  if (::close(file) != 0 && !error) error = ioError("cannot close", temporary, lastError());
+  std::string temporary;
+  llvm::Expected<int> file = createBeside(path, temporary);
+  if (!file) return file.takeError();
+  llvm::Error error = writeAll(*file, temporary, bytes);
+  if (::close(*file) != 0 && !error) error = ioError("cannot close", temporary, lastError());
   if (!error)
     if (const std::error_code code = llvm::sys::fs::rename(temporary, path)) error = ioError("cannot name", path, code);
-  if (error) llvm::sys::fs::remove(temporary);
+  if (error)
+    llvm::sys::fs::remove(temporary);
+  else
+    syncFolder(folder);
   return error;
 }
 
@@ -182,7 +237,10 @@ std::optional<CachedKernel> Cache::loadFrom(llvm::StringRef root, bool writable,
   }
   ErrorSummary summary{ErrorCode::Corrupt, "it is for another architecture"};
   if (!kernel) summary = takeSummary(kernel.takeError());
-  if (summary.code != ErrorCode::Corrupt) return std::nullopt;
+  if (summary.code != ErrorCode::Corrupt) {
+    if (llvm::sys::fs::exists(joined(folder, hex + ".json"))) warn_("skipped a cache entry: " + summary.message);
+    return std::nullopt;
+  }
   const char* outcome = "skipped";
   if (writable) outcome = setAside(folder, hex) ? "set aside, to be rebuilt" : "skipped, as it cannot be set aside";
   warn_(llvm::formatv("damaged cache entry {0}/{1}: {2}; {3}", folder, hex, summary.message, outcome).str());
@@ -222,7 +280,7 @@ llvm::Error Cache::store(const KernelKey& key, const CachedKernel& kernel) const
 std::optional<std::string> Cache::loadDocument(const Digest& workload, llvm::StringRef arch,
                                                llvm::StringRef name) const {
   return firstIn([&](llvm::StringRef root, bool) -> std::optional<std::string> {
-    llvm::Expected<std::string> text = readFile(joined(entryFolder(root, workload, arch), name));
+    llvm::Expected<std::string> text = readFile(joined(entryFolder(root, workload, arch), name), kMostTextBytes);
     if (text) return std::move(*text);
     llvm::consumeError(text.takeError());
     return std::nullopt;

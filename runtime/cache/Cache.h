@@ -46,12 +46,14 @@ public:
   using Warn = std::function<void(llvm::StringRef)>;
 
   /// `root` may be none: then only `readOnlyLayers` are looked at and nothing is stored. Nothing is created before it
-  /// is needed. `warn` hears of damaged entries; it is called from the threads that load and must not be empty.
+  /// is needed. `warn` hears of entries that are damaged or skipped; it is called from the threads that load and must
+  /// not be empty.
   Cache(std::optional<std::string> root, std::vector<std::string> readOnlyLayers, Warn warn)
       : root_(std::move(root)), layers_(std::move(readOnlyLayers)), warn_(std::move(warn)) {}
 
   /// Finds a kernel in the root, then in the layers in order. Its length and SHA-256 are checked; a damaged entry is
-  /// set aside (in the root) or skipped (in a layer) with a warning, as if it were not there.
+  /// set aside (in the root) or skipped (in a layer) with a warning, as if it were not there. One that this process
+  /// lacks the means to read is skipped with a warning.
   std::optional<CachedKernel> load(const KernelKey& key) const;
   /// The newest kernel compiled for `arch` from the source with digest `source`: for machines that have no NVRTC,
   /// whose version would be part of the key. Damage is treated as in `load`.
@@ -81,8 +83,9 @@ private:
 /// The folder of a workload's kernels for `arch` (of the workload itself when `arch` is empty) below `root`.
 std::string entryFolder(llvm::StringRef root, const Digest& workload, llvm::StringRef arch);
 
-/// Reads the kernel `<folder>/<hex>.json` and its cubin, and checks both. ErrorCode::Io when there is no such entry,
-/// ErrorCode::Corrupt when it is damaged or cannot be read. `withSource` also reads the .cu.
+/// Reads the kernel `<folder>/<hex>.json` and its cubin, and checks both. ErrorCode::Io when there is no such entry or
+/// this process lacks file descriptors or memory to read it, ErrorCode::Corrupt when it is damaged or cannot be read
+/// for another reason. `withSource` also reads the .cu.
 llvm::Expected<CachedKernel> readEntry(llvm::StringRef folder, llvm::StringRef hex, bool withSource = false);
 
 /// Renames the files of a damaged entry to `<name>.bad-<time>-<random>`, so that it is rebuilt and can still be looked

@@ -60,16 +60,24 @@ bool isArchName(llvm::StringRef name) {
   return name.consume_front("sm_") && !name.empty() && llvm::all_of(name, llvm::isAlnum);
 }
 
+/// Whether `path` is a folder itself: what a link leads to is not below the root.
+bool isFolder(llvm::StringRef path) {
+  llvm::sys::fs::file_status status;
+  return !llvm::sys::fs::status(path, status, /*follow=*/false) && llvm::sys::fs::is_directory(status);
+}
+
 /// Calls `visit` for every folder of a workload.
 template <class Visit> void forEachWorkload(llvm::StringRef root, Visit visit) {
-  forEachIn(joined(root, "v1"), [&](llvm::StringRef path) {
-    if (isDigestName(llvm::sys::path::filename(path)) && llvm::sys::fs::is_directory(path)) visit(path);
+  const std::string layout = joined(root, "v1");
+  if (!isFolder(layout)) return;
+  forEachIn(layout, [&](llvm::StringRef path) {
+    if (isDigestName(llvm::sys::path::filename(path)) && isFolder(path)) visit(path);
   });
 }
 /// Calls `visit` for every folder of an architecture in that of a workload.
 template <class Visit> void forEachArch(llvm::StringRef workloadPath, Visit visit) {
   forEachIn(workloadPath, [&](llvm::StringRef path) {
-    if (isArchName(llvm::sys::path::filename(path)) && llvm::sys::fs::is_directory(path)) visit(path);
+    if (isArchName(llvm::sys::path::filename(path)) && isFolder(path)) visit(path);
   });
 }
 
@@ -175,6 +183,11 @@ llvm::Error mergeDocuments(const Cache& target, const Cache& source) {
   return llvm::Error::success();
 }
 
+/// Whether `error` means that another process removed the entry while it was about to be read.
+bool hasVanished(const ErrorSummary& error, llvm::StringRef folder, llvm::StringRef hex) {
+  return error.code == ErrorCode::Io && !llvm::sys::fs::exists(joined(folder, hex + ".json"));
+}
+
 /// Whether all three files of `entry` are there and right in the cache `root`.
 bool isGood(llvm::StringRef root, const CacheEntry& entry) {
   llvm::Expected<CachedKernel> kernel = readEntry(entry.folder(root), entry.hex, /*withSource=*/true);
@@ -224,10 +237,12 @@ std::vector<DamagedEntry> lathe::verifyCache(llvm::StringRef root, bool repair) 
     if (kernel && kernel->record.arch == entry.arch) continue;
     ErrorSummary summary{ErrorCode::Corrupt, "the record is for another architecture"};
     if (!kernel) summary = takeSummary(kernel.takeError());
-    // Io: another process removed it meanwhile.
-    if (summary.code == ErrorCode::Io) continue;
+    if (hasVanished(summary, folder, entry.hex)) continue;
     damaged.push_back({entry, summary.message});
-    if (repair && !setAside(folder, entry.hex)) damaged.back().reason += "; it cannot be set aside";
+    // One that this process lacks the means to read may be a good one.
+    if (repair && summary.code == ErrorCode::Io) damaged.back().reason += "; it is not set aside";
+    if (repair && summary.code != ErrorCode::Io && !setAside(folder, entry.hex))
+      damaged.back().reason += "; it cannot be set aside";
   }
   return damaged;
 }
@@ -274,9 +289,16 @@ llvm::Expected<Merged> lathe::mergeCache(llvm::StringRef into, llvm::StringRef f
   const Cache source(from.str(), {}, [](llvm::StringRef) {});
   Merged merged;
   for (const CacheEntry& entry : listCache(from)) {
-    llvm::Expected<CachedKernel> kernel = readEntry(entry.folder(from), entry.hex, /*withSource=*/true);
-    if (!kernel || kernel->record.arch != entry.arch) {
-      if (!kernel) llvm::consumeError(kernel.takeError());
+    const std::string folder = entry.folder(from);
+    llvm::Expected<CachedKernel> kernel = readEntry(folder, entry.hex, /*withSource=*/true);
+    if (!kernel) {
+      const ErrorSummary summary = takeSummary(kernel.takeError());
+      if (hasVanished(summary, folder, entry.hex)) continue;
+      if (summary.code == ErrorCode::Io) return makeError(summary.code, "{0}", summary.message);
+      ++merged.refused;
+      continue;
+    }
+    if (kernel->record.arch != entry.arch) {
       ++merged.refused;
       continue;
     }

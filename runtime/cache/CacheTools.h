@@ -6,7 +6,8 @@
 ///
 /// \file
 /// What `lathe cache` does. All of these work on one root, touch nothing outside `<root>/v1`, leave files that are not
-/// Lathe's alone, and put up with other processes that use or prune the cache meanwhile.
+/// Lathe's alone, and put up with other processes that use or prune the cache meanwhile. Below the root, symbolic links
+/// to folders are not followed.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -69,7 +70,7 @@ struct Merged {
   int64_t refused = 0;
 };
 /// Copies the good entries of `from` that `into` lacks, and documents that it lacks. An error says what could not be
-/// written.
+/// read or written.
 llvm::Expected<Merged> mergeCache(llvm::StringRef into, llvm::StringRef from);
 
 } // namespace lathe

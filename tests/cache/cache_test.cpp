@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <functional>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -375,6 +376,114 @@ TEST_CASE("A full disk is an error of the store and leaves nothing behind") {
   CHECK(watched.warnings.empty());
 }
 
+TEST_CASE("Any folder name serves as a root") {
+  const ScratchFolder folder;
+  const CachedKernel kernel = sampleKernel("k");
+  for (const char* name : {"100%%%%", "with space", "{0}", "new\nline", "quote\"'", "\xff\xfe", "-rf", "v1"}) {
+    INFO(name);
+    WatchedCache watched(folder.file(name));
+    require(watched.cache.store(keyOf(kernel), kernel));
+    CHECK(watched.cache.load(keyOf(kernel)));
+    CHECK(namesIn(entryFolder(folder.file(name), sampleWorkload(), "sm_90a")).size() == 3);
+    writeAll(fileOf(folder.file(name), kernel, ".cubin"), "altered");
+    CHECK_FALSE(watched.cache.load(keyOf(kernel)));
+    REQUIRE(watched.warnings.size() == 1);
+    CHECK_THAT(watched.warnings[0], Contains(folder.file(name)) && Contains("set aside"));
+  }
+}
+
+TEST_CASE("What is not a regular file, or far too large, is damage and is neither waited for nor read") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("k");
+  for (const char* extension : {".json", ".cubin"}) {
+    const std::string path = fileOf(root.path(), kernel, extension);
+    const std::function<bool()> replacements[] = {
+        [&] { return ::mkfifo(path.c_str(), 0666) == 0; },
+        [&] { return ::mkdir(path.c_str(), 0777) == 0; },
+        [&] {
+          writeAll(path, "");
+          return ::truncate(path.c_str(), int64_t(1) << 40) == 0;
+        },
+    };
+    for (const auto& replace : replacements) {
+      INFO(extension << " replaced, case " << &replace - replacements);
+      keep(root.path(), kernel);
+      REQUIRE_FALSE(llvm::sys::fs::remove(path));
+      REQUIRE(replace());
+      // In a child, so that waiting or running out of memory ends the child alone.
+      const int status = statusOf(inChild([&] {
+        ::alarm(20);
+        WatchedCache watched(root.path());
+        if (watched.cache.load(keyOf(kernel)) || watched.warnings.size() != 1) return int(kOtherError);
+        return llvm::StringRef(watched.warnings[0]).contains("set aside") ? int(kStored) : int(kIoError);
+      }));
+      REQUIRE(WIFEXITED(status));
+      CHECK(WEXITSTATUS(status) == kStored);
+      CHECK(listCache(root.path()).empty());
+    }
+  }
+}
+
+TEST_CASE("Documents that are not regular files or far too large are as if they were not there") {
+  const ScratchFolder root;
+  WatchedCache watched(root.path());
+  require(watched.cache.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "{}"));
+  const std::string path = entryFolder(root.path(), sampleWorkload(), "sm_90a") + "/plan.json";
+  REQUIRE(::truncate(path.c_str(), int64_t(1) << 40) == 0);
+  CHECK_FALSE(watched.cache.loadDocument(sampleWorkload(), "sm_90a", "plan.json"));
+  REQUIRE_FALSE(llvm::sys::fs::remove(path));
+  REQUIRE(::mkfifo(path.c_str(), 0666) == 0);
+  CHECK_FALSE(watched.cache.loadDocument(sampleWorkload(), "sm_90a", "plan.json"));
+}
+
+TEST_CASE("An entry that cannot be read for want of file descriptors stays as it is") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("k");
+  keep(root.path(), kernel);
+  const int status = statusOf(inChild([&] {
+    const int lowest = ::dup(0);
+    const rlimit none{static_cast<rlim_t>(lowest), 1024};
+    if (lowest < 0 || ::close(lowest) != 0 || ::setrlimit(RLIMIT_NOFILE, &none) != 0) return int(kNoSetup);
+    WatchedCache watched(root.path());
+    if (watched.cache.load(keyOf(kernel)) || watched.warnings.size() != 1) return int(kOtherError);
+    return llvm::StringRef(watched.warnings[0]).contains("skipped") ? int(kStored) : int(kIoError);
+  }));
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == kStored);
+  WatchedCache watched(root.path());
+  CHECK(watched.cache.load(keyOf(kernel)));
+  CHECK(watched.warnings.empty());
+}
+
+TEST_CASE("A load while another program copies over the entry in place gives the whole kernel or none") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("k", std::string(1 << 20, 'c'));
+  keep(root.path(), kernel);
+  const std::string path = fileOf(root.path(), kernel, ".cubin");
+  // As `cp` does: empties the file and writes it again.
+  const pid_t copier = inChild([&] {
+    ::alarm(60);
+    while (true) {
+      const int file = ::open(path.c_str(), O_WRONLY | O_TRUNC);
+      if (file < 0) continue;
+      if (::write(file, kernel.cubin.data(), kernel.cubin.size()) < 0 || ::close(file) != 0) return 1;
+    }
+  });
+  const int status = statusOf(inChild([&] {
+    WatchedCache watched(root.path());
+    for (int i = 0; i < 300; ++i) {
+      const auto found = watched.cache.load(keyOf(kernel));
+      if (found && found->cubin != kernel.cubin) return int(kOtherError);
+      if (!found && tryStore(root.path(), kernel) != kStored) return int(kIoError);
+    }
+    return int(kStored);
+  }));
+  CHECK(::kill(copier, SIGKILL) == 0);
+  CHECK(WIFSIGNALED(statusOf(copier)));
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == kStored);
+}
+
 TEST_CASE("A cache that is deleted while it is used is built anew") {
   const ScratchFolder folder;
   const CachedKernel kernel = sampleKernel("k");
@@ -438,6 +547,102 @@ TEST_CASE("Processes that race on a cold cache, some of them killed, leave only 
   CHECK(watched.warnings.empty());
 }
 
+TEST_CASE("Loads while another process prunes give whole kernels or none, without a warning") {
+  constexpr int kKernels = 8;
+  const ScratchFolder root;
+  std::vector<CachedKernel> kernels;
+  for (int i = 0; i < kKernels; ++i)
+    kernels.push_back(sampleKernel("k" + std::to_string(i), std::string(50'000, char('a' + i))));
+  for (int round = 0; round < 20; ++round) {
+    for (const CachedKernel& kernel : kernels) keep(root.path(), kernel);
+    std::vector<pid_t> loaders;
+    for (int i = 0; i < 3; ++i)
+      loaders.push_back(inChild([&] {
+        ::alarm(60);
+        const Cache cache(root.path(), {}, [](llvm::StringRef) { ::_exit(kIoError); });
+        // Until all are pruned.
+        for (int found = kKernels; found > 0;) {
+          found = 0;
+          for (const CachedKernel& kernel : kernels) {
+            const auto loaded = cache.load(keyOf(kernel));
+            if (loaded && loaded->cubin != kernel.cubin) return int(kOtherError);
+            if (loaded) ++found;
+          }
+        }
+        return int(kStored);
+      }));
+    // One after the other.
+    for (uint64_t left = kKernels; left-- > 0;) {
+      uint64_t total = 0;
+      for (const CacheEntry& entry : listCache(root.path())) total += entry.bytes;
+      CHECK(pruneCache(root.path(), {.maxBytes = total - 1, .maxAgeSeconds = std::nullopt}).entries == 1);
+    }
+    for (const pid_t loader : loaders) {
+      const int status = statusOf(loader);
+      REQUIRE(WIFEXITED(status));
+      CHECK(WEXITSTATUS(status) == kStored);
+    }
+  }
+}
+
+TEST_CASE("Stores and loads while another process prunes and clears never fail for good") {
+  const ScratchFolder root;
+  std::vector<CachedKernel> kernels;
+  for (int i = 0; i < 6; ++i)
+    kernels.push_back(sampleKernel("k" + std::to_string(i), std::string(20'000, char('a' + i))));
+  const pid_t pruner = inChild([&] {
+    ::alarm(60);
+    for (int i = 0;; ++i) i % 2 == 0 ? clearCache(root.path()) : pruneCache(root.path(), {.maxBytes = 50'000});
+    return 0;
+  });
+  std::vector<pid_t> users;
+  for (int user = 0; user < 4; ++user)
+    users.push_back(inChild([&] {
+      ::alarm(60);
+      const Cache cache(root.path(), {}, [](llvm::StringRef) {});
+      for (int i = 0; i < 60; ++i) {
+        const CachedKernel& kernel = kernels[(i + user) % kernels.size()];
+        const auto found = cache.load(keyOf(kernel));
+        if (found && found->cubin != kernel.cubin) return int(kOtherError);
+        // A folder that vanishes under the writer is an error, and one that says so.
+        if (!found && tryStore(root.path(), kernel) == kOtherError) return int(kOtherError);
+      }
+      return int(kStored);
+    }));
+  for (const pid_t user : users) {
+    const int status = statusOf(user);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == kStored);
+  }
+  CHECK(::kill(pruner, SIGKILL) == 0);
+  CHECK(WIFSIGNALED(statusOf(pruner)));
+
+  // Whatever the pruner was killed in, every kernel can be stored and found again.
+  WatchedCache watched(root.path());
+  for (const CachedKernel& kernel : kernels) {
+    require(watched.cache.store(keyOf(kernel), kernel));
+    CHECK(watched.cache.load(keyOf(kernel)));
+  }
+  CHECK(verifyCache(root.path(), /*repair=*/false).empty());
+}
+
+TEST_CASE("Files have the permissions that the umask allows") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("k");
+  const mode_t before = ::umask(027);
+  keep(root.path(), kernel);
+  ::umask(before);
+  const auto modeOf = [](const std::string& path) {
+    struct stat status{};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    return status.st_mode & 0777;
+  };
+  CHECK(modeOf(root.file("v1")) == 0750);
+  CHECK(modeOf(entryFolder(root.path(), sampleWorkload(), "sm_90a")) == 0750);
+  for (const char* extension : {".json", ".cubin", ".cu"})
+    CHECK(modeOf(fileOf(root.path(), kernel, extension)) == 0640);
+}
+
 TEST_CASE("Loading a warm kernel of 100 kB takes little time", "[.benchmark]") {
   const ScratchFolder root;
   const CachedKernel kernel = sampleKernel("k", std::string(100'000, 'c'));
@@ -448,4 +653,17 @@ TEST_CASE("Loading a warm kernel of 100 kB takes little time", "[.benchmark]") {
   for (int i = 0; i < kLoads; ++i) REQUIRE(watched.cache.load(keyOf(kernel)));
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
   WARN("one load: " << time.count() / kLoads << " microseconds");
+
+  KernelKey missing = keyOf(kernel);
+  missing.kernel = Digest::of("missing");
+  const auto startMissing = std::chrono::steady_clock::now();
+  for (int i = 0; i < kLoads; ++i) REQUIRE_FALSE(watched.cache.load(missing));
+  const std::chrono::duration<double, std::micro> timeMissing = std::chrono::steady_clock::now() - startMissing;
+  WARN("one look for a missing kernel: " << timeMissing.count() / kLoads << " microseconds");
+
+  constexpr int kStores = 100;
+  const auto startStores = std::chrono::steady_clock::now();
+  for (int i = 0; i < kStores; ++i) keep(root.path(), kernel);
+  const std::chrono::duration<double, std::micro> timeStores = std::chrono::steady_clock::now() - startStores;
+  WARN("one store: " << timeStores.count() / kStores << " microseconds");
 }

@@ -235,6 +235,88 @@ TEST_CASE("Clearing removes files whose time lies in the future, and a record wi
   CHECK(namesIn(root.file("v1")).empty());
 }
 
+TEST_CASE("Symbolic links to folders are not followed, so nothing outside v1 is touched") {
+  const ScratchFolder folder;
+  const std::string outside = folder.file("outside");
+  keepThree(outside);
+  const std::string workloadName = "/v1/" + sampleWorkload().hex();
+  const auto link = [](const std::string& target, const std::string& path) {
+    REQUIRE_FALSE(llvm::sys::fs::create_directories(llvm::sys::path::parent_path(path)));
+    REQUIRE(::symlink(target.c_str(), path.c_str()) == 0);
+  };
+  link(outside + "/v1", folder.file("layout/v1"));
+  link(outside + workloadName, folder.file("workload") + workloadName);
+  link(outside + workloadName + "/sm_90a", folder.file("arch") + workloadName + "/sm_90a");
+  for (const char* name : {"layout", "workload", "arch"}) {
+    INFO(name);
+    const std::string root = folder.file(name);
+    CHECK(listCache(root).empty());
+    CHECK(clearCache(root).entries == 0);
+    CHECK(pruneCache(root, {.maxBytes = 0, .maxAgeSeconds = 0}).entries == 0);
+    CHECK(listCache(outside).size() == 3);
+  }
+  CHECK(verifyCache(outside, /*repair=*/false).empty());
+
+  // A root that is itself a link is the user's choice.
+  link(outside, folder.file("root"));
+  CHECK(clearCache(folder.file("root")).entries == 3);
+}
+
+TEST_CASE("Removing an entry whose file is a link removes the link alone") {
+  const ScratchFolder root;
+  const CachedKernel kernel = sampleKernel("k");
+  keep(root.path(), kernel);
+  const std::string cubin = fileOf(root.path(), kernel, ".cubin");
+  REQUIRE_FALSE(llvm::sys::fs::rename(cubin, root.file("elsewhere")));
+  REQUIRE(::symlink(root.file("elsewhere").c_str(), cubin.c_str()) == 0);
+  CHECK(has(root.path(), kernel));
+  CHECK(clearCache(root.path()).entries == 1);
+  CHECK(readAll(root.file("elsewhere")) == kernel.cubin);
+}
+
+TEST_CASE("Names that only resemble the cache's own are left alone") {
+  const ScratchFolder root;
+  keep(root.path(), sampleKernel("k"));
+  const std::string hex = Digest::of("x").hex();
+  const std::string shorter = hex.substr(1);
+  const std::string upper = llvm::StringRef(hex).upper();
+  const std::vector<std::string> names{shorter + ".json",
+                                       upper + "F.cubin",
+                                       hex + ".json.swp",
+                                       hex + ".cubin~",
+                                       hex + ".json.tmp",
+                                       hex,
+                                       ".json",
+                                       "-rf",
+                                       "new\nline.json",
+                                       "\xff\xfe.cubin",
+                                       "100%.cu",
+                                       "plan.json.old",
+                                       std::string(250, 'n')};
+  for (const std::string& name : names) {
+    writeAll(folderIn(root.path()) + "/" + name, "mine");
+    setAge(folderIn(root.path()) + "/" + name, 1000 * kDay);
+  }
+  CHECK(listCache(root.path()).size() == 1);
+  CHECK(verifyCache(root.path(), /*repair=*/true).empty());
+  CHECK(clearCache(root.path()).entries == 1);
+  for (const std::string& name : names) {
+    INFO(name);
+    CHECK(readAll(folderIn(root.path()) + "/" + name) == "mine");
+  }
+}
+
+TEST_CASE("Verification tells of an entry that is a folder or far too large, and repairs it") {
+  const ScratchFolder root;
+  const std::vector<CachedKernel> kernels = keepThree(root.path());
+  REQUIRE_FALSE(llvm::sys::fs::remove(fileOf(root.path(), kernels[0], ".json")));
+  REQUIRE_FALSE(llvm::sys::fs::create_directory(fileOf(root.path(), kernels[0], ".json")));
+  REQUIRE(::truncate(fileOf(root.path(), kernels[1], ".cu").c_str(), int64_t(1) << 40) == 0);
+  CHECK(verifyCache(root.path(), /*repair=*/true).size() == 2);
+  CHECK(verifyCache(root.path(), /*repair=*/false).empty());
+  CHECK(listCache(root.path()).size() == 1);
+}
+
 TEST_CASE("Clearing a cache without foreign files leaves an empty v1") {
   const ScratchFolder root;
   keepThree(root.path());

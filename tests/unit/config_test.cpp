@@ -7,6 +7,7 @@
 
 using namespace lathe;
 using lathe::test::require;
+using lathe::test::requireError;
 
 namespace {
 
@@ -132,13 +133,80 @@ TEST_CASE("An illegal config is refused with the resource that it lacks") {
   CHECK(llvm::StringRef(refusal({Family::Simt, 128, 128, 16, 3, 2, 4, 1, 1, 8})).contains("2 stages"));
 }
 
-TEST_CASE("Targets are found by name, and the error lists the known ones") {
-  CHECK(require(parseTarget("sm_90a")).arch() == "sm_90a");
-  CHECK(require(parseTarget("90a")).archSpecific);
-  CHECK(require(parseTarget("80")).multiprocessors == 108);
-  llvm::Expected<Target> target = parseTarget("sm_52");
-  REQUIRE_FALSE(static_cast<bool>(target));
-  const std::string message = llvm::toString(target.takeError());
-  CHECK(llvm::StringRef(message).contains("sm_52"));
-  CHECK(llvm::StringRef(message).contains("sm_120a"));
+TEST_CASE("A wrong field of a config is shown with what was found") {
+  const struct {
+    const char* field;
+    llvm::json::Value value;
+    const char* shown;
+  } cases[] = {
+      {"block_m", "64", "block_m is \"64\""},
+      {"block_m", 64.5, "block_m is 64.5"},
+      {"stages", 0, "stages is 0"},
+      {"stages", 17, "stages is 17"},
+      {"group_m", nullptr, "group_m is null"},
+      {"warps_n", int64_t(1) << 40, "warps_n is 1099511627776"},
+      {"family", "tensor", "\"tensor\" is not"},
+      {"family", 3, "family is 3"},
+  };
+  for (const auto& each : cases) {
+    llvm::json::Object object = *toJson(Config{}).getAsObject();
+    object[each.field] = each.value;
+    const ErrorSummary error = requireError(parseConfig(std::move(object)));
+    CHECK(error.code == ErrorCode::InvalidWorkload);
+    CHECK_THAT(error.message, Catch::Contains(each.shown));
+  }
+  llvm::json::Object object = *toJson(Config{}).getAsObject();
+  object.erase("block_k");
+  CHECK_THAT(requireError(parseConfig(std::move(object))).message, Catch::Contains("block_k is missing"));
+  object = *toJson(Config{}).getAsObject();
+  object.erase("family");
+  CHECK_THAT(requireError(parseConfig(std::move(object))).message, Catch::Contains("family is missing"));
+  CHECK_THAT(requireError(parseConfig(llvm::json::Array{})).message, Catch::Contains("object"));
+}
+
+TEST_CASE("Families and products have names that read back") {
+  for (const Family family : {Family::Simt, Family::MmaSync, Family::Wgmma})
+    CHECK(require(parseFamily(toString(family))) == family);
+  for (const char* wrong : {"", "SIMT", "mma"})
+    CHECK_THAT(requireError(parseFamily(wrong)).message,
+               Catch::Contains("\"" + std::string(wrong) + "\"") && Catch::Contains("simt, mma_sync or wgmma"));
+  const Config config{Family::Wgmma, 128, 256, 64, 4, 8, 1, 2, 1, 16};
+  CHECK(toString(config) == "wgmma 128x256x64, 4 stages, 8x1 warps, cluster 2, group 16");
+  CHECK(config.threads() == 8 * 32 + 128);
+}
+
+TEST_CASE("A config without a positive number in every field is refused") {
+  Workload workload;
+  workload.hidden = 4096;
+  workload.vocab = 1000;
+  const Target target = require(parseTarget("sm_90a"));
+  const Config legal[] = {{Family::Simt, 64, 64, 16, 2, 2, 4, 1, 1, 8},
+                          {Family::MmaSync, 128, 128, 64, 3, 2, 4, 1, 1, 8},
+                          {Family::Wgmma, 128, 256, 64, 4, 8, 1, 2, 1, 8}};
+  int Config::* const members[] = {&Config::blockM, &Config::blockN,   &Config::blockK,
+                                   &Config::stages, &Config::warpsM,   &Config::warpsN,
+                                   &Config::groupM, &Config::clusterM, &Config::blocksPerMultiprocessor};
+  for (const Config& config : legal) {
+    require(checkConfig(config, Gemm::Logits, workload, target));
+    for (const auto member : members)
+      for (const int value : {0, -64}) {
+        Config wrong = config;
+        wrong.*member = value;
+        CHECK(requireError(checkConfig(wrong, Gemm::Logits, workload, target)).code == ErrorCode::Unsupported);
+      }
+  }
+}
+
+TEST_CASE("Blocks that a multiprocessor has no threads for are refused") {
+  Workload workload;
+  workload.hidden = 64;
+  workload.vocab = 1000;
+  Config simt{Family::Simt, 64, 64, 16, 2, 2, 4, 1, 4, 8};
+  require(checkConfig(simt, Gemm::Logits, workload, require(parseTarget("sm_80"))));
+  simt.blocksPerMultiprocessor = 8;
+  require(checkConfig(simt, Gemm::Logits, workload, require(parseTarget("sm_80"))));
+  // 9 blocks of 256 threads are 2304 threads.
+  simt.blocksPerMultiprocessor = 9;
+  CHECK_THAT(requireError(checkConfig(simt, Gemm::Logits, workload, require(parseTarget("sm_80")))).message,
+             Catch::Contains("2304 threads") && Catch::Contains("2048"));
 }

@@ -9,6 +9,7 @@
 
 using namespace lathe;
 using lathe::test::require;
+using lathe::test::requireError;
 
 namespace {
 
@@ -60,6 +61,46 @@ TEST_CASE("A flattened unit includes nothing and holds what the unit includes") 
     CHECK(llvm::StringRef(flat).contains("struct RunState"));
     CHECK(llvm::StringRef(flat).contains("struct Config"));
   }
+}
+
+TEST_CASE("A flattened unit has one kernel, and every template once") {
+  const GemmConfigs configs = require(chooseConfigs(seed(), hopper(), 4096));
+  for (const KernelKind kind : kKinds) {
+    const Specialization made = specialize(kind, seed(), hopper(), configs);
+    const std::string flat = made.flattened();
+    INFO(toString(kind).str());
+    CHECK(llvm::StringRef(flat).count("extern \"C\" __global__") == 1);
+    CHECK(llvm::StringRef(flat).count(made.entry + "(") == 1);
+    CHECK(llvm::StringRef(flat).count("struct RunState {") == 1);
+    // Whatever it uses is declared above it: the unit itself comes last.
+    CHECK(llvm::StringRef(flat).find("struct Config {") > llvm::StringRef(flat).find("struct RunState {"));
+    CHECK(made.target == hopper());
+    CHECK(made.threads >= 32);
+  }
+}
+
+TEST_CASE("Every kind of kernel has a name of its own, and a wrong name is shown with all of them") {
+  CHECK(std::size(kKinds) == kKernelKindCount);
+  const ErrorSummary error = requireError(parseKernelKind("lathe_logits"));
+  CHECK(error.code == ErrorCode::InvalidArgument);
+  CHECK_THAT(error.message, Catch::Contains("\"lathe_logits\""));
+  for (const KernelKind kind : kKinds) CHECK_THAT(error.message, Catch::Contains(toString(kind).str()));
+}
+
+TEST_CASE("Rows and vocabularies are padded to what vector loads and panels need") {
+  Workload workload = seed();
+  for (const DType dtype : {DType::BF16, DType::FP16, DType::FP32})
+    for (const int64_t size : {2, 31, 32, 33, 64, 65, 50257}) {
+      workload.dtype = dtype;
+      workload.hidden = workload.vocab = size;
+      const int64_t element = sizeOf(dtype);
+      CHECK(rowPitch(workload) * element % 16 == 0);
+      CHECK(rowPitch(workload) >= size);
+      CHECK((rowPitch(workload) - size) * element < 16);
+      CHECK(paddedVocab(workload) * element % 128 == 0);
+      CHECK(paddedVocab(workload) >= size);
+      CHECK((paddedVocab(workload) - size) * element < 128);
+    }
 }
 
 TEST_CASE("Only what matters to a kernel changes its source") {

@@ -1,12 +1,18 @@
 #include "generator/Workload.h"
 #include "tests/support/Failures.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
+#include <set>
 
 using namespace lathe;
 using lathe::test::require;
+using lathe::test::requireError;
 
 namespace {
 
@@ -71,6 +77,56 @@ TEST_CASE("The order of fields does not matter") {
   for (const char* text : texts) CHECK(workloadDigest(require(parseWorkload(text))) == digest);
 }
 
+TEST_CASE("Fields in any order, with any white space, give the same digest") {
+  std::mt19937 random(2);
+  for (int i = 0; i < 50; ++i) {
+    const Workload workload = randomWorkload(random);
+    const llvm::json::Value json = toJson(workload);
+    std::vector<std::string> fields;
+    for (const auto& entry : *json.getAsObject())
+      fields.push_back(llvm::formatv("\"{0}\" : {1}", llvm::StringRef(entry.first), entry.second));
+    for (int order = 0; order < 10; ++order) {
+      std::shuffle(fields.begin(), fields.end(), random);
+      const std::string text = "\n{ " + llvm::join(fields, " ,\t\n") + " }\r\n";
+      INFO(text);
+      CHECK(workloadDigest(require(parseWorkload(text))) == workloadDigest(workload));
+    }
+  }
+}
+
+TEST_CASE("Workloads that differ in one field have different digests") {
+  const Workload base = require(parseWorkload(R"({"hidden":64,"vocab":100,"dtype":"fp32","bias":true})"));
+  const auto changed = [&](auto change) {
+    Workload workload = base;
+    change(workload);
+    require(validate(workload));
+    return workloadDigest(workload);
+  };
+  const Digest digests[] = {
+      workloadDigest(base),
+      changed([](Workload& w) { w.hidden = 65; }),
+      changed([](Workload& w) { w.vocab = 101; }),
+      changed([](Workload& w) { w.dtype = w.gradWeightDType = DType::FP16; }),
+      changed([](Workload& w) { w.dtype = w.gradWeightDType = DType::BF16; }),
+      changed([](Workload& w) {
+        w.dtype = DType::BF16;
+        w.gradWeightDType = DType::FP32;
+      }),
+      changed([](Workload& w) { w.precision = Precision::TF32; }),
+      changed([](Workload& w) { w.bias = false; }),
+      changed([](Workload& w) { w.logitScale = true; }),
+      changed([](Workload& w) { w.softcap = true; }),
+      changed([](Workload& w) { w.nll = false; }),
+      changed([](Workload& w) { w.logitMeans = false; }),
+      changed([](Workload& w) { w.gradInput = false; }),
+      changed([](Workload& w) { w.gradWeight = false; }),
+      changed([](Workload& w) { w.gradBias = true; }),
+      changed([](Workload& w) { w.sequences = 2; }),
+      changed([](Workload& w) { w.tokens = 2; }),
+  };
+  CHECK(std::set<Digest>(std::begin(digests), std::end(digests)).size() == std::size(digests));
+}
+
 TEST_CASE("Random workloads survive printing and parsing") {
   std::mt19937 random(1);
   for (int i = 0; i < 500; ++i) {
@@ -128,6 +184,12 @@ TEST_CASE("Text that is not a workload is an error, however it is broken") {
   const std::string message = errorOf("{\"hidden\":8,\"vocab\":10,\"dtype\":[\"" + std::string(5000, 'x') + "\"]}");
   CHECK(llvm::StringRef(message).contains("dtype is [\"xxx"));
   CHECK(message.size() < 200);
+  // Cut short, it is still UTF-8: the cut falls inside a character for one of these.
+  for (const char* start : {"", "x"}) {
+    std::string umlauts = start;
+    for (int i = 0; i < 100; ++i) umlauts += "ö";
+    CHECK(llvm::json::isUTF8(errorOf("{\"hidden\":[\"" + umlauts + "\"],\"vocab\":10,\"dtype\":\"bf16\"}")));
+  }
 }
 
 TEST_CASE("Nesting that would exhaust the stack is refused") {
@@ -146,8 +208,33 @@ TEST_CASE("Shapes and scalars are checked against the workload") {
   CHECK(llvm::StringRef(text(validate(pinned, Shape{2, 16}))).contains("pinned to 4"));
   CHECK(llvm::StringRef(text(validate(pinned, Shape{4, 17}))).contains("pinned to 16"));
   CHECK(llvm::StringRef(text(validate(pinned, Shape{3, 16}))).contains("sequences is 3"));
+  for (const Shape shape : {Shape{0, 16}, Shape{-2, 16}, Shape{4, 0}, Shape{4, -1}, Shape{INT64_MAX - 1, 16},
+                            Shape{4, INT64_MAX}, Shape{65536, 65536}, Shape{2147483646, 2147483647}})
+    CHECK(requireError(validate(Workload{.hidden = 8, .vocab = 10}, shape)).code == ErrorCode::InvalidArgument);
+  require(validate(Workload{.hidden = 8, .vocab = 10}, Shape{2, 1073741311}));
   CHECK(text(validate(pinned, Scalars{.softcap = 30})).empty());
   CHECK(llvm::StringRef(text(validate(pinned, Scalars{}))).contains("softcap is 0"));
   CHECK(llvm::StringRef(text(validate(pinned, Scalars{.beta = NAN, .softcap = 30}))).contains("beta is nan"));
   CHECK(llvm::StringRef(text(validate(pinned, Scalars{.labelSmoothing = 0.6, .softcap = 30}))).contains("0.6"));
+  const auto wrong = [&](const Scalars& scalars, const char* words) {
+    const ErrorSummary error = requireError(validate(pinned, scalars));
+    CHECK(error.code == ErrorCode::InvalidArgument);
+    CHECK_THAT(error.message, Catch::Contains(words));
+  };
+  wrong({.gamma = -HUGE_VAL, .softcap = 30}, "gamma is -");
+  wrong({.labelSmoothing = -0.1, .softcap = 30}, "label_smoothing is -0.1");
+  wrong({.alpha = HUGE_VAL, .softcap = 30}, "alpha is ");
+  wrong({.softcap = -1}, "softcap is -1");
+  // What the workload does not use may be anything.
+  const Workload plain = require(parseWorkload(R"({"hidden":8,"vocab":10,"dtype":"bf16","nll":false})"));
+  require(validate(plain, Scalars{.alpha = NAN, .softcap = -1, .logitScale = HUGE_VAL}));
+}
+
+TEST_CASE("Names of types read back, and a wrong one is shown with the right ones") {
+  for (const DType type : {DType::BF16, DType::FP16, DType::FP32}) CHECK(require(parseDType(toString(type))) == type);
+  for (const Precision precision : {Precision::IEEE, Precision::TF32})
+    CHECK(require(parsePrecision(toString(precision))) == precision);
+  CHECK_THAT(requireError(parseDType("BF16")).message,
+             Catch::Contains("\"BF16\"") && Catch::Contains("bf16, fp16 or fp32"));
+  CHECK_THAT(requireError(parsePrecision("")).message, Catch::Contains("\"\"") && Catch::Contains("ieee or tf32"));
 }
