@@ -120,7 +120,7 @@ int64_t ringBytes(const Config& config, const Workload& workload) {
 /// Beside its ring a wgmma kernel has, for each consumer warpgroup, room for 64 x 64 fp32 and three values a row, and
 /// two barriers a stage.
 int64_t wgmmaBytes(const Config& config, const Workload& workload) {
-  return ringBytes(config, workload) + config.blockM / 64 * (64 * 64 * 4 + 3 * 64 * 4) + config.stages * 16;
+  return ringBytes(config, workload) + config.blockM / 64 * (64 * 64 * 4 + 1024) + config.stages * 16;
 }
 
 int64_t epilogueBytes(const Config& config, Gemm gemm, const Workload& workload) {

@@ -82,7 +82,6 @@ public:
     add("slot_logit_sum", sequences, 8);
     add("pair_loss", sequences / 2, 8);
     add("slot_coefficient", sequences, 4);
-    add("slot_factor", sequences, 4);
     add("rows", (rows + device::kRowPadding) * rowPitch(extents_.workload), extents_.elementBytes());
     add("tile_maximum", partials, 4);
     add("tile_sum", partials, 4);
@@ -117,11 +116,9 @@ public:
          Pass::Forward,
          0,
          pairs(),
-         {ceilDiv(extents_.rowCapacity() + device::kRowPadding, 8), 1, 1},
+         {ceilDiv(extents_.rowCapacity() + device::kRowPadding, 8) + meanBlocks(), 1, 1},
          0,
          2 * input});
-    if (extents_.workload.logitMeans && !extents_.workload.softcap)
-      add({KernelKind::MaskedMean, Pass::Forward, 0, pairs(), {ceilDiv(rowPitch(extents_.workload), 64), 2, 1}, 0, 0});
   }
 
   void logits(Pass pass, int64_t begin, int64_t end, bool storesExponentials) {
@@ -142,22 +139,18 @@ public:
   void loss(int64_t begin, int64_t end) {
     const int64_t capacity =
         std::min(extents_.rowCapacity(), rowsOf(begin, end) + (end == pairs() ? tailCapacity() : 0));
-    add({KernelKind::Logsumexp,
+    add({KernelKind::Loss,
          Pass::Forward,
          begin,
          end,
          {ceilDiv(capacity, 32), 1, 1},
          0,
          12.0 * capacity * extents_.logitsTiles()});
-    add({KernelKind::PairLoss, Pass::Forward, begin, end, {end - begin, 1, 1}, 0, 8.0 * rowsOf(begin, end)});
   }
-
-  void outputs() { add({KernelKind::Outputs, Pass::Forward, 0, pairs(), {1, 1, 1}, 0, 0}); }
 
   void gradients(int64_t begin, int64_t end) {
     const Workload& workload = extents_.workload;
     const int64_t rows = rowsOf(begin, end);
-    add({KernelKind::GradScale, Pass::Backward, begin, end, {1, 1, 1}, 0, 0});
     add({KernelKind::GradLogits,
          Pass::Backward,
          begin,
@@ -175,8 +168,6 @@ public:
     const Workload& workload = extents_.workload;
     if (workload.gradBias)
       add({KernelKind::GradBias, Pass::Backward, 0, pairs(), {ceilDiv(workload.vocab, 256), 1, 1}, 0, 0});
-    if (workload.gradInput)
-      add({KernelKind::ZeroMaskedRows, Pass::Backward, 0, pairs(), {ceilDiv(extents_.tokens(), 8), 1, 1}, 0, 0});
   }
 
   /// Calls `body(begin, end)` for every chunk of pairs.
@@ -188,6 +179,11 @@ public:
   int64_t pairs() const { return extents_.shape.pairs(); }
 
 private:
+  /// Blocks of gather_rows that compute the means of masked tokens.
+  int64_t meanBlocks() const {
+    const Workload& workload = extents_.workload;
+    return workload.logitMeans && !workload.softcap ? 2 * ceilDiv(rowPitch(workload), 64) : 0;
+  }
   void add(const Step& step) { steps_.push_back(step); }
 
   int64_t rowsOf(int64_t begin, int64_t end) const { return 2 * (end - begin) * extents_.shape.tokens; }
@@ -234,7 +230,6 @@ void addPasses(const Extents& extents, PlanGraph& plan) {
   forward.prepareRows();
   forward.logits(Pass::Forward, 0, forward.pairs(), gradients && stored);
   forward.loss(0, forward.pairs());
-  forward.outputs();
   if (!gradients) return;
 
   StepBuilder backward(extents, plan.backward);
@@ -252,7 +247,6 @@ void addPasses(const Extents& extents, PlanGraph& plan) {
     both.gradients(begin, end);
   });
   both.finishGradients();
-  both.outputs();
 }
 
 llvm::Error checkChoices(const Workload& workload, const Shape& shape, const Target& target,

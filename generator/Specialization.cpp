@@ -29,15 +29,10 @@ struct KernelTraits {
 constexpr KernelTraits kTraits[] = {
     {"row_map", "rowMap", "RowMapArguments", 512},
     {"gather_rows", "gatherRows", "GatherRowsArguments", 256},
-    {"masked_mean", "maskedMean", "MaskedMeanArguments", 512},
     {"logits", "LogitsStep", "LogitsArguments", 0},
-    {"logsumexp", "logsumexp", "LogsumexpArguments", 256},
-    {"pair_loss", "pairLoss", "PairLossArguments", 256},
-    {"outputs", "outputs", "OutputsArguments", 256},
-    {"grad_scale", "gradScale", "GradScaleArguments", 256},
+    {"loss", "loss", "LossArguments", 256},
     {"grad_logits", "gradLogits", "GradLogitsArguments", 256},
     {"grad_bias", "gradBias", "GradBiasArguments", 256},
-    {"zero_masked_rows", "zeroMaskedRows", "ZeroMaskedRowsArguments", 256},
     {"grad_input", "GradInputStep", "GradInputArguments", 0},
     {"grad_weight", "GradWeightStep", "GradWeightArguments", 0},
 };
@@ -89,9 +84,8 @@ public:
       return constant("int", "kTokens", workload_.tokens.value_or(0));
     case KernelKind::GatherRows:
       hidden();
-      return softcap();
-    case KernelKind::MaskedMean:
-      hidden();
+      softcap();
+      logitMeans();
       return flag("kTf32", workload_.precision == Precision::TF32);
     case KernelKind::Logits:
       hidden();
@@ -102,23 +96,15 @@ public:
       flag("kLogitScale", workload_.logitScale);
       flag("kStoreExponentials", workload_.anyGradient());
       return tile(configs.logits);
-    case KernelKind::Logsumexp:
-      vocab();
-      logitMeans();
-      return constant("int", "kLogitsBlockN", configs.logits.blockN);
-    case KernelKind::PairLoss:
-      logitMeans();
-      return flag("kNll", workload_.nll);
-    case KernelKind::Outputs:
+    case KernelKind::Loss:
       element();
       vocab();
       softcap();
       logitMeans();
-      return flag("kNll", workload_.nll);
-    case KernelKind::GradScale:
-      return element();
+      flag("kNll", workload_.nll);
+      return constant("int", "kLogitsBlockN", configs.logits.blockN);
     case KernelKind::GradLogits:
-      element();
+      hidden();
       vocab();
       softcap();
       flag("kLogitScale", workload_.logitScale);
@@ -128,8 +114,6 @@ public:
     case KernelKind::GradBias:
       element();
       return vocab();
-    case KernelKind::ZeroMaskedRows:
-      return hidden();
     case KernelKind::GradInput:
       hidden();
       vocab();

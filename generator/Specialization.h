@@ -19,20 +19,15 @@ namespace lathe {
 enum class KernelKind : uint8_t {
   RowMap,
   GatherRows,
-  MaskedMean,
   Logits,
-  Logsumexp,
-  PairLoss,
-  Outputs,
-  GradScale,
+  Loss,
   GradLogits,
   GradBias,
-  ZeroMaskedRows,
   GradInput,
   GradWeight,
 };
 
-inline constexpr size_t kKernelKindCount = 13;
+inline constexpr size_t kKernelKindCount = 8;
 
 /// `row_map`, `logits`, ...: the name of the template file, and of the entry with `lathe_` before it.
 llvm::StringRef toString(KernelKind kind);

@@ -7,6 +7,22 @@
 
 using namespace lathe;
 
+namespace {
+
+CUtensorMapDataType mapType(DType dtype) {
+  switch (dtype) {
+  case DType::BF16:
+    return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  case DType::FP16:
+    return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  case DType::FP32:
+    return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  }
+  llvm_unreachable("unknown dtype");
+}
+
+} // namespace
+
 llvm::Expected<LoadedKernel::Pointer> LoadedKernel::load(std::shared_ptr<const DeviceContext> device,
                                                          KernelPointer kernel) {
   const Driver& driver = device->driver();
@@ -76,7 +92,8 @@ llvm::Error LoadedPlan::launchAll(const std::vector<Step>& steps, const RunArgum
 
 llvm::Error LoadedPlan::encodeMaps(const StepBinder::TensorSources& sources, device::TensorMaps& maps) const {
   if (llvm::Error error = encodeMap(sources.a, maps.a)) return error;
-  return encodeMap(sources.b, maps.b);
+  if (llvm::Error error = encodeMap(sources.b, maps.b)) return error;
+  return encodeMap(sources.out, maps.out);
 }
 
 llvm::Error LoadedPlan::encodeMap(const StepBinder::TensorSource& source, device::TensorMap& map) const {
@@ -84,15 +101,13 @@ llvm::Error LoadedPlan::encodeMap(const StepBinder::TensorSource& source, device
   const Driver& driver = device_->driver();
   const cuuint64_t extents[] = {static_cast<cuuint64_t>(source.columns), static_cast<cuuint64_t>(source.rows)};
   const cuuint64_t pitch[] = {static_cast<cuuint64_t>(source.pitchBytes)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / sizeOf(graph_.workload.dtype)),
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / sizeOf(source.dtype)),
                             static_cast<cuuint32_t>(source.boxRows)};
   const cuuint32_t steps[] = {1, 1};
-  const CUtensorMapDataType type =
-      graph_.workload.dtype == DType::BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  const CUresult result =
-      driver.tensorMapEncodeTiled(reinterpret_cast<CUtensorMap*>(&map), type, 2, const_cast<void*>(source.base),
-                                  extents, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = driver.tensorMapEncodeTiled(
+      reinterpret_cast<CUtensorMap*>(&map), mapType(source.dtype), 2, const_cast<void*>(source.base), extents, pitch,
+      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return llvm::Error::success();
   return check(driver, result, "cuTensorMapEncodeTiled");
 }
@@ -103,7 +118,7 @@ llvm::Error LoadedPlan::launch(const StepBinder& binder, const Step& step, CUstr
   const Driver& driver = device_->driver();
   device::TensorMaps maps;
   if (specialization.config && specialization.config->family == Family::Wgmma)
-    if (llvm::Error error = encodeMaps(binder.tensorSources(step.kind), maps)) return error;
+    if (llvm::Error error = encodeMaps(binder.tensorSources(step), maps)) return error;
   const CUresult result = binder.bind(step, [&](auto parameter) {
     void* parameters[] = {&parameter, &maps};
     return driver.launchKernel(kernel.function(), static_cast<unsigned>(step.grid[0]),

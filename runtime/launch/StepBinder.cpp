@@ -31,7 +31,6 @@ WorkspaceOffsets::WorkspaceOffsets(const PlanGraph& plan) {
   slotLogitSum = offset("slot_logit_sum");
   pairLoss = offset("pair_loss");
   slotCoefficient = offset("slot_coefficient");
-  slotFactor = offset("slot_factor");
   rows = offset("rows");
   tileMaximum = offset("tile_maximum");
   tileSum = offset("tile_sum");
@@ -46,8 +45,8 @@ device::RowTables StepBinder::tables() const {
 }
 
 device::PairTables StepBinder::pairs() const {
-  return {at<float>(offsets_.slotMean),  at<double>(offsets_.slotSum),        at<double>(offsets_.slotLogitSum),
-          at<double>(offsets_.pairLoss), at<float>(offsets_.slotCoefficient), at<float>(offsets_.slotFactor)};
+  return {at<float>(offsets_.slotMean), at<double>(offsets_.slotSum), at<double>(offsets_.slotLogitSum),
+          at<double>(offsets_.pairLoss), at<float>(offsets_.slotCoefficient)};
 }
 
 device::TilePartials StepBinder::partials() const {
@@ -86,10 +85,6 @@ device::RowMapArguments StepBinder::rowMap() const {
 }
 
 device::GatherRowsArguments StepBinder::gatherRows() const {
-  return {run_.input, at<void>(offsets_.rows), tables()};
-}
-
-device::MaskedMeanArguments StepBinder::maskedMean() const {
   return {run_.input, at<void>(offsets_.rows), tables(), static_cast<int>(plan_.shape.sequences),
           static_cast<int>(plan_.shape.tokens)};
 }
@@ -107,54 +102,28 @@ device::LogitsArguments StepBinder::logits(const Step& step) const {
           static_cast<float>(run_.scalars.softcap)};
 }
 
-device::LogsumexpArguments StepBinder::logsumexp(const Step& step) const {
-  return {tables(),
-          slots(step),
-          partials(),
-          at<float>(offsets_.targetLogit),
-          at<float>(offsets_.rowLogsumexp),
-          at<float>(offsets_.rowLogp),
-          at<float>(offsets_.rowLogitSum),
+device::RowResults StepBinder::rowResults() const {
+  return {at<float>(offsets_.rowLogsumexp), at<float>(offsets_.rowLogp), at<float>(offsets_.rowLogitSum),
           run_.perTokenLogps};
 }
 
-device::PairLossArguments StepBinder::pairLoss(const Step& step) const {
-  return {tables(),
-          pairs(),
-          at<float>(offsets_.rowLogp),
-          at<float>(offsets_.rowLogitSum),
-          scalars(),
-          static_cast<int>(plan_.shape.pairs()),
-          static_cast<int>(step.pairBegin)};
+device::LossOutputs StepBinder::outputs() const {
+  return {run_.loss,
+          run_.preferenceLoss,
+          run_.nll,
+          run_.chosenLogps,
+          run_.rejectedLogps,
+          run_.chosenRewards,
+          run_.rejectedRewards,
+          run_.chosenLogitsMean,
+          run_.rejectedLogitsMean,
+          reinterpret_cast<device::Diagnostics*>(run_.diagnostics)};
 }
 
-device::OutputsArguments StepBinder::outputs() const {
-  const device::LossOutputs outputs{run_.loss,
-                                    run_.preferenceLoss,
-                                    run_.nll,
-                                    run_.chosenLogps,
-                                    run_.rejectedLogps,
-                                    run_.chosenRewards,
-                                    run_.rejectedRewards,
-                                    run_.chosenLogitsMean,
-                                    run_.rejectedLogitsMean,
-                                    reinterpret_cast<device::Diagnostics*>(run_.diagnostics)};
-  return {tables(),
-          pairs(),
-          at<float>(offsets_.rowLogitSum),
-          scalars(),
-          outputs,
-          static_cast<int>(plan_.shape.pairs()),
-          static_cast<int>(plan_.shape.tokens)};
-}
-
-device::GradScaleArguments StepBinder::gradScale(const Step& step) const {
-  return {tables(),
-          pairs(),
-          run_.upstream,
-          run_.upstreamScale,
-          static_cast<int>(2 * step.pairBegin),
-          static_cast<int>(2 * step.pairEnd)};
+device::LossArguments StepBinder::loss(const Step& step) const {
+  return {
+      tables(), slots(step), partials(), at<float>(offsets_.targetLogit),       rowResults(),
+      pairs(),  scalars(),   outputs(),  static_cast<int>(plan_.shape.pairs()), static_cast<int>(plan_.shape.tokens)};
 }
 
 device::GradLogitsArguments StepBinder::gradLogits(const Step& step) const {
@@ -166,9 +135,11 @@ device::GradLogitsArguments StepBinder::gradLogits(const Step& step) const {
           partials(),
           tables(),
           slots(step),
+          upstream(),
           at<float>(offsets_.rowLogsumexp),
           at<float>(offsets_.targetLogit),
-          at<float>(offsets_.slotFactor),
+          at<float>(offsets_.slotCoefficient),
+          plan_.workload.gradInput ? run_.gradInput : nullptr,
           biasPartials,
           static_cast<int>(plan_.shape.sequences),
           static_cast<int>(plan_.shape.tokens),
@@ -185,47 +156,68 @@ device::GradBiasArguments StepBinder::gradBias() const {
           run_.accumulate ? 1 : 0};
 }
 
-device::ZeroMaskedRowsArguments StepBinder::zeroMaskedRows() const {
-  return {tables(), run_.gradInput};
-}
-
 device::GradInputArguments StepBinder::gradInput(const Step& step) const {
-  return {panels(), run_.weight, run_.gradInput, tables(), slots(step)};
+  return {panels(), run_.weight, run_.gradInput, tables(), slots(step), upstream()};
 }
 
 device::GradWeightArguments StepBinder::gradWeight(const Step& step) const {
-  return {panels(),        at<void>(offsets_.rows),
-          run_.gradWeight, tables(),
-          slots(step),     run_.accumulate || step.pairBegin > 0 ? 1 : 0};
+  return {panels(),
+          at<void>(offsets_.rows),
+          run_.gradWeight,
+          tables(),
+          slots(step),
+          upstream(),
+          run_.accumulate || step.pairBegin > 0 ? 1 : 0};
 }
 
 StepBinder::TensorSource StepBinder::rowsSource(int64_t boxRows) const {
+  const Workload& workload = plan_.workload;
   const int64_t rows = plan_.rowCapacity() + device::kRowPadding;
-  return {at<void>(offsets_.rows), plan_.workload.hidden, rows, rowPitch(plan_.workload) * sizeOf(plan_.workload.dtype),
+  return {at<void>(offsets_.rows),
+          workload.dtype,
+          workload.hidden,
+          rows,
+          rowPitch(workload) * sizeOf(workload.dtype),
           boxRows};
 }
 
 StepBinder::TensorSource StepBinder::weightSource(int64_t boxRows) const {
   const Workload& workload = plan_.workload;
-  return {run_.weight, workload.hidden, workload.vocab, workload.hidden * sizeOf(workload.dtype), boxRows};
-}
-
-StepBinder::TensorSource StepBinder::panelsSource(int64_t boxRows) const {
-  const int64_t panel = 128 / sizeOf(plan_.workload.dtype);
-  return {at<void>(offsets_.exponentials), panel, paddedVocab(plan_.workload) / panel * plan_.panelRows(), 128,
+  return {run_.weight, workload.dtype, workload.hidden, workload.vocab, workload.hidden * sizeOf(workload.dtype),
           boxRows};
 }
 
-StepBinder::TensorSources StepBinder::tensorSources(KernelKind kind) const {
+StepBinder::TensorSource StepBinder::panelsSource(int64_t boxRows) const {
+  const DType dtype = plan_.workload.dtype;
+  const int64_t panel = 128 / sizeOf(dtype);
+  const int64_t rows = paddedVocab(plan_.workload) / panel * plan_.panelRows();
+  return {at<void>(offsets_.exponentials), dtype, panel, rows, 128, boxRows};
+}
+
+StepBinder::TensorSource StepBinder::gradWeightSource(int64_t boxRows) const {
+  const Workload& workload = plan_.workload;
+  const DType dtype = workload.gradWeightDType;
+  return {run_.gradWeight, dtype, workload.hidden, workload.vocab, workload.hidden * sizeOf(dtype), boxRows};
+}
+
+StepBinder::TensorSources StepBinder::tensorSources(const Step& step) const {
+  // A consumer warpgroup copies its own rows of the tile.
+  constexpr int64_t kCopiedRows = 64;
   const GemmConfigs& configs = plan_.choices.configs;
-  switch (kind) {
-  case KernelKind::Logits:
-    return {rowsSource(configs.logits.blockM), weightSource(configs.logits.blockN / configs.logits.clusterM)};
-  case KernelKind::GradInput:
-    return {panelsSource(configs.gradInput.blockM), weightSource(configs.gradInput.blockK)};
+  switch (step.kind) {
+  case KernelKind::Logits: {
+    const TensorSource rows = rowsSource(configs.logits.blockM);
+    return {rows, weightSource(configs.logits.blockN / configs.logits.clusterM),
+            step.storesExponentials ? panelsSource(kCopiedRows) : rows};
+  }
+  case KernelKind::GradInput: {
+    const TensorSource panels = panelsSource(configs.gradInput.blockM);
+    return {panels, weightSource(configs.gradInput.blockK), panels};
+  }
   case KernelKind::GradWeight:
-    return {panelsSource(configs.gradWeight.blockK), rowsSource(configs.gradWeight.blockK)};
+    return {panelsSource(configs.gradWeight.blockK), rowsSource(configs.gradWeight.blockK),
+            gradWeightSource(kCopiedRows)};
   default:
-    llvm_unreachable("only products have operands");
+    llvm_unreachable("only products have tensor maps");
   }
 }

@@ -16,8 +16,8 @@ struct WorkspaceOffsets {
   explicit WorkspaceOffsets(const PlanGraph& plan);
 
   int64_t state, slotStart, rowToken, rowTarget, maskedToken, targetLogit, rowLogsumexp, rowLogp, rowLogitSum, slotMean,
-      slotSum, slotLogitSum, pairLoss, slotCoefficient, slotFactor, rows, tileMaximum, tileSum, tileLogitSum,
-      exponentials, biasPartials;
+      slotSum, slotLogitSum, pairLoss, slotCoefficient, rows, tileMaximum, tileSum, tileLogitSum, exponentials,
+      biasPartials;
 };
 
 /// Builds the parameter of each kernel for one run.
@@ -33,24 +33,14 @@ public:
       return launch(rowMap());
     case KernelKind::GatherRows:
       return launch(gatherRows());
-    case KernelKind::MaskedMean:
-      return launch(maskedMean());
     case KernelKind::Logits:
       return launch(logits(step));
-    case KernelKind::Logsumexp:
-      return launch(logsumexp(step));
-    case KernelKind::PairLoss:
-      return launch(pairLoss(step));
-    case KernelKind::Outputs:
-      return launch(outputs());
-    case KernelKind::GradScale:
-      return launch(gradScale(step));
+    case KernelKind::Loss:
+      return launch(loss(step));
     case KernelKind::GradLogits:
       return launch(gradLogits(step));
     case KernelKind::GradBias:
       return launch(gradBias());
-    case KernelKind::ZeroMaskedRows:
-      return launch(zeroMaskedRows());
     case KernelKind::GradInput:
       return launch(gradInput(step));
     case KernelKind::GradWeight:
@@ -59,9 +49,10 @@ public:
     llvm_unreachable("unknown kernel");
   }
 
-  /// The operands of a product whose kernel is of the wgmma family, as TMA needs them.
+  /// The tensors of a product whose kernel is of the wgmma family, as TMA needs them.
   struct TensorSource {
     const void* base;
+    DType dtype;
     /// Elements of a row, rows, bytes from row to row.
     int64_t columns;
     int64_t rows;
@@ -72,21 +63,17 @@ public:
   struct TensorSources {
     TensorSource a;
     TensorSource b;
+    TensorSource out;
   };
-  TensorSources tensorSources(KernelKind kind) const;
+  TensorSources tensorSources(const Step& step) const;
 
 private:
   device::RowMapArguments rowMap() const;
   device::GatherRowsArguments gatherRows() const;
-  device::MaskedMeanArguments maskedMean() const;
   device::LogitsArguments logits(const Step& step) const;
-  device::LogsumexpArguments logsumexp(const Step& step) const;
-  device::PairLossArguments pairLoss(const Step& step) const;
-  device::OutputsArguments outputs() const;
-  device::GradScaleArguments gradScale(const Step& step) const;
+  device::LossArguments loss(const Step& step) const;
   device::GradLogitsArguments gradLogits(const Step& step) const;
   device::GradBiasArguments gradBias() const;
-  device::ZeroMaskedRowsArguments zeroMaskedRows() const;
   device::GradInputArguments gradInput(const Step& step) const;
   device::GradWeightArguments gradWeight(const Step& step) const;
 
@@ -97,11 +84,15 @@ private:
   TensorSource rowsSource(int64_t boxRows) const;
   TensorSource weightSource(int64_t boxRows) const;
   TensorSource panelsSource(int64_t boxRows) const;
+  TensorSource gradWeightSource(int64_t boxRows) const;
   device::RowTables tables() const;
   device::PairTables pairs() const;
   device::TilePartials partials() const;
   device::Panels panels() const;
+  device::RowResults rowResults() const;
   device::LossScalars scalars() const;
+  device::LossOutputs outputs() const;
+  device::Upstream upstream() const { return {run_.upstream, run_.upstreamScale}; }
   device::SlotRange slots(const Step& step) const;
   /// Blocks of grad_logits along the rows of `pairs` pairs.
   int64_t gradLogitsBlocks(int64_t pairs) const;

@@ -25,7 +25,7 @@ inline constexpr int kMeanRows = 4;
 /// gathered rows always so many, behind the rows of E up to a multiple.
 inline constexpr int kRowPadding = 128;
 
-/// Counts of one run, at the start of the workspace. Written by row_map and grad_scale.
+/// Facts of one run, at the start of the workspace. Written by row_map and loss.
 struct RunState {
   int validRows;
   int maskedTokens;
@@ -38,9 +38,10 @@ struct RunState {
   int badTargets;
   /// Token of the first bad target, or -1.
   int firstBad;
-  /// The gradients of the logits are kept multiplied by this power of two, so that 16 bits hold them.
-  float gradScale;
-  float inverseGradScale;
+  /// The largest magnitude of PairTables::slotCoefficient in the slots that the last loss step covered.
+  float largestCoefficient;
+  /// Blocks of the running loss step that are done; 0 between steps.
+  int finishedBlocks;
   int reserved;
 };
 
@@ -94,10 +95,12 @@ struct alignas(128) TensorMap {
   unsigned char bytes[128];
 };
 
-/// Second parameter of the wgmma kernels: the operands of the product.
+/// Second parameter of the wgmma kernels: the tensors of the product.
 struct TensorMaps {
   TensorMap a;
   TensorMap b;
+  /// Where the tiles go, for steps that copy whole tiles out.
+  TensorMap out;
 };
 
 struct RowMapArguments {
@@ -112,12 +115,6 @@ struct RowMapArguments {
 };
 
 struct GatherRowsArguments {
-  const void* input;
-  void* rows;
-  RowTables tables;
-};
-
-struct MaskedMeanArguments {
   const void* input;
   void* rows;
   RowTables tables;
@@ -139,23 +136,21 @@ struct LogitsArguments {
   float softcap;
 };
 
-struct LogsumexpArguments {
-  RowTables tables;
-  SlotRange slots;
-  TilePartials partials;
-  const float* targetLogit;
-  float* rowLogsumexp;
-  float* rowLogp;
-  float* rowLogitSum;
-  float* perTokenLogps;
-};
-
 /// What the loss depends on besides the log-probabilities.
 struct LossScalars {
   float beta;
   float gamma;
   float labelSmoothing;
   float alpha;
+};
+
+/// What each row adds to the loss.
+struct RowResults {
+  float* logsumexp;
+  float* logp;
+  float* logitSum;
+  /// Null, or `[sequences, tokens]`.
+  float* perTokenLogps;
 };
 
 /// Per-sequence and per-pair results, indexed by slot or pair.
@@ -167,18 +162,6 @@ struct PairTables {
   double* pairLoss;
   /// Derivative of the loss by the log-probability of any one valid token of the slot.
   float* slotCoefficient;
-  /// The same times upstream scale times RunState::gradScale.
-  float* slotFactor;
-};
-
-struct PairLossArguments {
-  RowTables tables;
-  PairTables pairs;
-  const float* rowLogp;
-  const float* rowLogitSum;
-  LossScalars scalars;
-  int pairCount;
-  int pairBegin;
 };
 
 /// Where results go; every pointer may be null.
@@ -195,24 +178,23 @@ struct LossOutputs {
   Diagnostics* diagnostics;
 };
 
-struct OutputsArguments {
+struct LossArguments {
   RowTables tables;
+  SlotRange slots;
+  TilePartials partials;
+  const float* targetLogit;
+  RowResults rows;
   PairTables pairs;
-  const float* rowLogitSum;
   LossScalars scalars;
   LossOutputs outputs;
   int pairCount;
   int tokens;
 };
 
-struct GradScaleArguments {
-  RowTables tables;
-  PairTables pairs;
-  /// Null, or one device value multiplied into `upstreamScale`.
-  const float* upstream;
-  float upstreamScale;
-  int slotBegin;
-  int slotEnd;
+/// The gradient of the caller's objective by the loss: `scale`, times the value at `factor` unless that is null.
+struct Upstream {
+  const float* factor;
+  float scale;
 };
 
 struct GradLogitsArguments {
@@ -220,9 +202,12 @@ struct GradLogitsArguments {
   TilePartials partials;
   RowTables tables;
   SlotRange slots;
+  Upstream upstream;
   const float* rowLogsumexp;
   const float* targetLogit;
-  const float* slotFactor;
+  const float* slotCoefficient;
+  /// Null, or where masked tokens get rows of zeros.
+  void* gradInput;
   /// `[blocks along rows, padded vocab]`: column sums of G, unscaled; null without a bias gradient.
   float* biasPartials;
   int sequences;
@@ -238,17 +223,13 @@ struct GradBiasArguments {
   int accumulate;
 };
 
-struct ZeroMaskedRowsArguments {
-  RowTables tables;
-  void* gradInput;
-};
-
 struct GradInputArguments {
   Panels panels;
   const void* weight;
   void* gradInput;
   RowTables tables;
   SlotRange slots;
+  Upstream upstream;
 };
 
 struct GradWeightArguments {
@@ -257,6 +238,7 @@ struct GradWeightArguments {
   void* gradWeight;
   RowTables tables;
   SlotRange slots;
+  Upstream upstream;
   int accumulate;
 };
 

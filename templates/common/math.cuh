@@ -25,6 +25,12 @@ __device__ __forceinline__ float fastExp(float x) {
   return result;
 }
 
+/// The same value, which the compiler takes for a new one.
+__device__ __forceinline__ float opaque(float value) {
+  asm volatile("" : "+f"(value));
+  return value;
+}
+
 /// c * tanh(z / c) as c - 2c / (exp(2z / c) + 1): without a branch, absolute error below c * 2^-21.
 __device__ __forceinline__ float softCap(float z, float c) {
   return c - __fdividef(2.0f * c, fastExp(2.0f / c * z) + 1.0f);

@@ -10,10 +10,11 @@
 /// neither side has bank conflicts.
 ///
 /// What every family's accumulators offer: a thread holds kRows x kColumns sums of its group's tile of kTileRows x
-/// kTileColumns; `row(i)` and `column(j)` say which, and columns j and j + 1 (j even) are neighbours. kLanesPerRow
-/// adjacent lanes share rows, and kColumnWarps sets of them cover a row: `columnWarp()` tells which set, `leadsRow()`
-/// whether this lane speaks for it. The group may stage kStagingBytes at a time; where that is less than the tile, it
-/// is staged in passes over the columns, of which every thread holds its share in order.
+/// kTileColumns; `row(i)` and `column(j)` say which (the latter a part known when compiling plus one that depends on
+/// the lane), and columns j and j + 1 (j even) are neighbours. kLanesPerRow adjacent lanes share rows, and kColumnWarps
+/// sets of them cover a row: `columnWarp()` tells which set, `leadsRow()` whether this lane speaks for it. The group
+/// may stage kStagingBytes at a time; where that is less than the tile, it is staged in passes over the columns, of
+/// which every thread holds its share in order.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -46,6 +47,13 @@ template <class Element, int kRows, int kColumns> struct OutputTile {
       *reinterpret_cast<u32*>(to) = packPair<Element>(first, second);
   }
 };
+
+template <class Accumulators> __device__ __forceinline__ void setToZero(Accumulators& sums) {
+#pragma unroll
+  for (int i = 0; i < Accumulators::kRows; ++i)
+#pragma unroll
+    for (int j = 0; j < Accumulators::kColumns; ++j) sums.at(i, j) = 0.0f;
+}
 
 /// Columns of the tile that are staged at a time as `Element`.
 template <class Element, class Accumulators> __device__ constexpr int stagedColumns() {
@@ -84,6 +92,17 @@ __device__ __forceinline__ void storeThroughShared(const Group& group, char* sha
     group.sync();
   }
 }
+
+/// Coordinates in a tensor map.
+struct TensorPlace {
+  int x;
+  int y;
+};
+
+/// What a step gets where no copy engine can take whole tiles (see wgmma/copy_out.cuh).
+struct NoCopyOut {
+  static constexpr bool kCopies = false;
+};
 
 /// Stores one vector to a row of `kColumns` elements: narrower accesses where rows are less aligned, and nothing past
 /// the row's end.

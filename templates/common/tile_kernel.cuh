@@ -12,7 +12,8 @@
 ///     Step(arguments): reads the rows it covers
 ///     tilesM(), tilesN(), depth(): extents, the first two in tiles, the last in elements
 ///     a(), b(): the operands; firstA(m), firstB(n): where a tile begins in them
-///     finish(sums, m, n, group, shared): the epilogue
+///     kBeginsAtZero, begin(sums, m, n): whether the sums of a tile begin at zero, and what they begin at
+///     finish(sums, m, n, group, shared, out): the epilogue; `out` may be able to copy whole tiles
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -20,6 +21,7 @@
 #include "common/group.cuh"
 #include "common/math.cuh"
 #include "common/operand.cuh"
+#include "common/output_tile.cuh"
 #include "common/tile_order.cuh"
 
 namespace lathe::device {
@@ -34,9 +36,10 @@ __device__ __forceinline__ void runTile(const typename StepTemplate<Config>::Arg
   if (!tile.exists) return;
 
   typename Loop::Accumulators sums;
+  step.begin(sums, tile.m, tile.n);
   Loop::run(sums, step.a(), step.firstA(tile.m), step.b(), step.firstB(tile.n), ceilDiv(step.depth(), Config::kBlockK),
             shared);
-  step.finish(sums, tile.m, tile.n, ThreadGroup<Config::kThreads>{int(threadIdx.x), 0}, shared);
+  step.finish(sums, tile.m, tile.n, ThreadGroup<Config::kThreads>{int(threadIdx.x), 0}, shared, NoCopyOut());
 }
 
 } // namespace lathe::device

@@ -129,6 +129,7 @@ template <class Config, class A, class B> struct MmaSync {
     static constexpr int kTileRows = Config::kBlockM;
     static constexpr int kTileColumns = Config::kBlockN;
     static constexpr int kStagingBytes = kTileRows * kTileColumns * 4;
+    static constexpr bool kFixedRegisters = false;
 
     float value[kFragmentsM][kFragmentsN][4];
 
@@ -140,9 +141,9 @@ template <class Config, class A, class B> struct MmaSync {
     __device__ __forceinline__ static int row(int i) {
       return firstRow() + i / 2 * 16 + i % 2 * 8 + int(threadIdx.x % 32 / 4);
     }
-    __device__ __forceinline__ static int column(int j) {
-      return firstColumn() + j / 2 * 8 + int(threadIdx.x % 4) * 2 + j % 2;
-    }
+    __device__ __forceinline__ static constexpr int fixedColumn(int j) { return j / 2 * 8 + j % 2; }
+    __device__ __forceinline__ static int laneColumn() { return firstColumn() + int(threadIdx.x % 4) * 2; }
+    __device__ __forceinline__ static int column(int j) { return laneColumn() + fixedColumn(j); }
     __device__ __forceinline__ static int groupRow() { return 0; }
     __device__ __forceinline__ static int columnWarp() { return warp() % Config::kWarpsN; }
     __device__ __forceinline__ static bool leadsRow() { return threadIdx.x % 4 == 0; }
@@ -184,13 +185,9 @@ template <class Config, class A, class B> struct MmaSync {
     }
   };
 
-  /// sums = A B over `steps` stages of depth kBlockK. Ends with the block synchronized and `shared` free.
+  /// sums += A B over `steps` stages of depth kBlockK. Ends with the block synchronized and `shared` free.
   __device__ __forceinline__ static void run(Accumulators& sums, const Operand<Element>& a, int firstM,
                                              const Operand<Element>& b, int firstN, int steps, char* shared) {
-#pragma unroll
-    for (int i = 0; i < Accumulators::kRows; ++i)
-#pragma unroll
-      for (int j = 0; j < Accumulators::kColumns; ++j) sums.at(i, j) = 0.0f;
     if (steps == 0) return;
 
     const TileA tileA{a, firstM};

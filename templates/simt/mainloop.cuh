@@ -31,6 +31,7 @@ template <class Config, class A, class B> struct Simt {
     static constexpr int kTileRows = Config::kBlockM;
     static constexpr int kTileColumns = Config::kBlockN;
     static constexpr int kStagingBytes = kTileRows * kTileColumns * 4;
+    static constexpr bool kFixedRegisters = false;
 
     float value[kRows][kColumns];
 
@@ -38,9 +39,9 @@ template <class Config, class A, class B> struct Simt {
     __device__ __forceinline__ static int row(int i) {
       return i / 4 * (kSide * 4) + int(threadIdx.x / kSide) * 4 + i % 4;
     }
-    __device__ __forceinline__ static int column(int j) {
-      return j / 4 * (kSide * 4) + int(threadIdx.x % kSide) * 4 + j % 4;
-    }
+    __device__ __forceinline__ static constexpr int fixedColumn(int j) { return j / 4 * (kSide * 4) + j % 4; }
+    __device__ __forceinline__ static int laneColumn() { return int(threadIdx.x % kSide) * 4; }
+    __device__ __forceinline__ static int column(int j) { return laneColumn() + fixedColumn(j); }
     __device__ __forceinline__ static int groupRow() { return 0; }
     __device__ __forceinline__ static int columnWarp() { return 0; }
     __device__ __forceinline__ static bool leadsRow() { return threadIdx.x % kSide == 0; }
@@ -112,18 +113,13 @@ template <class Config, class A, class B> struct Simt {
     }
   }
 
-  /// sums = A B over `steps` stages of depth kBlockK. Ends with the block synchronized and `shared` free.
+  /// sums += A B over `steps` stages of depth kBlockK. Ends with the block synchronized and `shared` free.
   __device__ static void run(Accumulators& sums, const Operand<Element>& a, int firstM, const Operand<Element>& b,
                              int firstN, int steps, char* shared) {
     float* stageA = reinterpret_cast<float*>(shared);
     float* stageB = stageA + 2 * kDepth * LoaderA::kPitch;
     LoaderA loaderA{a, firstM};
     LoaderB loaderB{b, firstN};
-#pragma unroll
-    for (int i = 0; i < Accumulators::kRows; ++i)
-#pragma unroll
-      for (int j = 0; j < Accumulators::kColumns; ++j) sums.value[i][j] = 0.0f;
-
     loaderA.fetch(0);
     loaderB.fetch(0);
     for (int step = 0; step < steps; ++step) {

@@ -5,8 +5,9 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Copies the input of every row into a dense matrix `[rows, kPitch]`; under a soft cap the tail rows too. One warp
-/// copies one row. The kRowPadding rows behind the last become zeros: products that sum over rows may read them.
+/// Copies the input of every row into a dense matrix `[rows, kPitch]`, and fills in the tail rows: under a soft cap
+/// copies too, else means, which the first blocks compute. One warp copies one row. The kRowPadding rows behind the
+/// last become zeros: products that sum over rows may read them.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -14,13 +15,18 @@
 #include "common/arguments.cuh"
 #include "common/math.cuh"
 #include "common/memory.cuh"
+#include "steps/masked_mean.cuh"
 
 namespace lathe::device {
 
 template <class Config> __device__ void gatherRows(const GatherRowsArguments& arguments) {
   using Element = typename Config::Element;
+  constexpr int kMeanBlocks = Config::kLogitMeans && !Config::kSoftcap ? maskedMeanBlocks<Config>() : 0;
+  if constexpr (kMeanBlocks > 0)
+    if (blockIdx.x < kMeanBlocks) return maskedMean<Config>(arguments, int(blockIdx.x));
+
   const RowTables& tables = arguments.tables;
-  const int row = int(blockIdx.x * (Config::kThreads / 32) + threadIdx.x / 32);
+  const int row = int(blockIdx.x - kMeanBlocks) * (Config::kThreads / 32) + int(threadIdx.x / 32);
   const int lane = int(threadIdx.x % 32);
   const int validRows = tables.state->validRows;
   const int rows = validRows + tables.state->tailRows;
@@ -29,7 +35,7 @@ template <class Config> __device__ void gatherRows(const GatherRowsArguments& ar
     if (row < rows + kRowPadding) zeroRow<Element, Config::kPitch>(to, lane);
     return;
   }
-  // Without a soft cap masked_mean writes the tail.
+  // The means are written by the first blocks.
   if (row >= validRows && !Config::kSoftcap) return;
   const int token = row < validRows ? tables.rowToken[row] : tables.maskedToken[row - validRows];
   copyRow<Element, Config::kHidden, Config::kPitch>(

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "common/grad_scale.cuh"
 #include "common/math.cuh"
 #include "common/operand.cuh"
 #include "common/output_tile.cuh"
@@ -41,10 +42,17 @@ template <class Config> struct GradInputStep {
   }
   __device__ __forceinline__ int firstB(int n) const { return n * Config::kBlockN; }
 
-  template <class Accumulators, class Group>
-  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared) const {
+  static constexpr bool kBeginsAtZero = true;
+  template <class Accumulators> __device__ __forceinline__ void begin(Accumulators& sums, int, int) const {
+    setToZero(sums);
+  }
+
+  /// Rows go to scattered places, so no whole tile can be copied.
+  template <class Accumulators, class Group, class Out>
+  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared,
+                                         const Out&) const {
     const int firstLocal = m * Config::kBlockM + Accumulators::groupRow();
-    const float scale = arguments.tables.state->inverseGradScale;
+    const float scale = GradScale<Element>(*arguments.tables.state, arguments.upstream).inverse;
     storeThroughShared<Element, Accumulators>(
         group, shared, [&](int i, int j) { return sums.at(i, j) * scale; },
         [&](int row, int column, const Vector16& value) {

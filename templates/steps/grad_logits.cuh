@@ -6,16 +6,33 @@
 ///
 /// \file
 /// In place, over the panels of E: G = factor * (one-hot - E * exp(maximum - logsumexp)), times the derivative of the
-/// soft cap and the logit scale, in fp32 and rounded once. Also the column sums that the bias gradient needs. A block
-/// takes one panel and kRowsPerBlock rows; a thread takes 16 bytes of a row at a time.
+/// soft cap and the logit scale, in fp32 and rounded once. Also the column sums that the bias gradient needs, and zeros
+/// for the input gradient of masked tokens, which no product covers. A block takes one panel and kRowsPerBlock rows; a
+/// thread takes 16 bytes of a row at a time.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "common/grad_scale.cuh"
 #include "common/math.cuh"
+#include "common/memory.cuh"
 #include "common/rows.cuh"
 
 namespace lathe::device {
+
+/// Zeros the input gradient of the masked tokens in the slots of this launch, whose warps share them.
+template <class Config> __device__ void zeroMaskedRows(const GradLogitsArguments& arguments) {
+  using Element = typename Config::Element;
+  constexpr int kWarps = Config::kThreads / 32;
+  const auto maskedBefore = [&](int slot) { return i64(slot) * arguments.tokens - arguments.tables.slotStart[slot]; };
+  const i64 end = maskedBefore(arguments.slots.end);
+  const i64 warp = (i64(blockIdx.y) * gridDim.x + blockIdx.x) * kWarps + threadIdx.x / 32;
+  const i64 warps = i64(gridDim.x) * gridDim.y * kWarps;
+  for (i64 i = maskedBefore(arguments.slots.begin) + warp; i < end; i += warps)
+    zeroRow<Element, Config::kHidden>(static_cast<Element*>(arguments.gradInput) +
+                                          i64(arguments.tables.maskedToken[i]) * Config::kHidden,
+                                      int(threadIdx.x % 32));
+}
 
 template <class Config> __device__ void gradLogits(const GradLogitsArguments& arguments) {
   using Element = typename Config::Element;
@@ -27,8 +44,11 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
   constexpr int kRowsAtOnce = 4;
   constexpr int kPaddedVocab = ceilDiv(Config::kVocab, Traits::kPanel) * Traits::kPanel;
 
+  if (arguments.gradInput != nullptr) zeroMaskedRows<Config>(arguments);
+
   const RowTables& tables = arguments.tables;
   const RowRange range(tables, arguments.slots);
+  const GradScale<Element> gradScale(*tables.state, arguments.upstream);
   const int panel = int(blockIdx.x);
   const int vector = int(threadIdx.x % kVectors);
   const int lane = int(threadIdx.x / kVectors);
@@ -60,7 +80,7 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
       const int local = first + k * kLanes;
       if (local >= lastRow) break;
       const int slot = slotOfSequence(token[k] / arguments.tokens, arguments.sequences);
-      const float factor = arguments.slotFactor[slot];
+      const float factor = arguments.slotCoefficient[slot] * gradScale.factor;
       const float scale = fastExp(maximum[k] - rowLogsumexp[k]) / Traits::kExponentialScale;
       Unpacked<Element> values(loaded[k]);
 #pragma unroll
@@ -96,7 +116,7 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
     float sum = 0.0f;
     for (int i = 0; i < kLanes; ++i) sum += sums[i][threadIdx.x];
     arguments.biasPartials[i64(blockIdx.y) * kPaddedVocab + panel * Traits::kPanel + int(threadIdx.x)] =
-        sum * tables.state->inverseGradScale;
+        sum * gradScale.inverse;
   }
 }
 

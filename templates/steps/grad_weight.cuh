@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "common/grad_scale.cuh"
 #include "common/math.cuh"
 #include "common/operand.cuh"
 #include "common/output_tile.cuh"
@@ -42,23 +43,37 @@ template <class Config> struct GradWeightStep {
   }
   __device__ __forceinline__ int firstB(int n) const { return n * Config::kBlockN; }
 
-  template <class Accumulators, class Group>
-  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared) const {
+  static constexpr bool kBeginsAtZero = true;
+  template <class Accumulators> __device__ __forceinline__ void begin(Accumulators& sums, int, int) const {
+    setToZero(sums);
+  }
+
+  template <class Accumulators, class Group, class Out>
+  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared,
+                                         const Out& out) const {
     const int firstEntry = m * Config::kBlockM + Accumulators::groupRow();
-    const float scale = arguments.tables.state->inverseGradScale;
+    const int firstColumn = n * Config::kBlockN;
+    const bool accumulate = arguments.accumulate != 0;
+    const float scale = GradScale<Element>(*arguments.tables.state, arguments.upstream).inverse;
     const auto scaled = [&](int i, int j) { return sums.at(i, j) * scale; };
+    if constexpr (Out::kCopies) {
+      out.template store<Output, Accumulators>(group, shared, true, accumulate, scaled, [&](int panel) {
+        return TensorPlace{firstColumn + panel * ElementTraits<Output>::kPanel, firstEntry};
+      });
+      return;
+    }
     const auto rowOf = [&](int row) {
       return static_cast<Output*>(arguments.gradWeight) + i64(firstEntry + row) * Config::kHidden;
     };
-    if (arguments.accumulate != 0) {
+    if (accumulate) {
       storeThroughShared<float, Accumulators>(group, shared, scaled, [&](int row, int column, const Vector16& value) {
         if (firstEntry + row < Config::kVocab)
-          addSums<Output, Config::kHidden>(rowOf(row), n * Config::kBlockN + column, value);
+          addSums<Output, Config::kHidden>(rowOf(row), firstColumn + column, value);
       });
     } else {
       storeThroughShared<Output, Accumulators>(group, shared, scaled, [&](int row, int column, const Vector16& value) {
         if (firstEntry + row < Config::kVocab)
-          storeVector<Output, Config::kHidden>(rowOf(row), n * Config::kBlockN + column, value);
+          storeVector<Output, Config::kHidden>(rowOf(row), firstColumn + column, value);
       });
     }
   }

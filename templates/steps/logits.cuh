@@ -22,7 +22,7 @@
 namespace lathe::device {
 
 /// The epilogue for one group's tile at rows `firstRow`.. and columns `firstColumn`...
-template <class Config, class Accumulators, class Group> struct LogitsEpilogue {
+template <class Config, class Accumulators, class Group, class Out> struct LogitsEpilogue {
   using Element = typename Config::Element;
   static constexpr int kRows = Accumulators::kRows;
   static constexpr int kColumns = Accumulators::kColumns;
@@ -33,50 +33,56 @@ template <class Config, class Accumulators, class Group> struct LogitsEpilogue {
   using RowValues = float[kColumnWarps][Accumulators::kTileRows];
 
   const LogitsArguments& arguments;
+  /// Rows times weight, plus bias; then the logits, unless the sums have fixed registers.
   Accumulators& z;
   const RowRange& range;
   const Group& group;
   int firstRow;
   int firstColumn;
   char* shared;
+  const Out& out;
 
   __device__ __forceinline__ RowValues& rowValues(int which) const {
     return reinterpret_cast<RowValues*>(shared + kReductionOffset)[which];
   }
 
-  /// Bias, scale and soft cap of one logit.
-  __device__ __forceinline__ float finished(float product, float bias) const {
-    float logit = product;
-    if constexpr (Config::kBias) logit += bias;
-    if constexpr (Config::kLogitScale) logit *= arguments.logitScale;
-    if constexpr (Config::kSoftcap) logit = softCap(logit, arguments.softcap);
-    return logit;
+  /// The scalars that turn a product into a logit. Every phase of the epilogue reads its own, so that the compiler does
+  /// not carry logits from one to the next where they would need registers beside the sums.
+  struct Scalars {
+    float scale;
+    float cap;
+
+    __device__ __forceinline__ explicit Scalars(const LogitsArguments& arguments)
+        : scale(opaque(arguments.logitScale)), cap(opaque(arguments.softcap)) {}
+  };
+
+  /// Logit (i, j) of this thread, minus infinity past the end of the vocabulary.
+  __device__ __forceinline__ float logit(int i, int j, const Scalars& scalars) const {
+    float value = z.at(i, j);
+    if constexpr (Config::kLogitScale) value *= scalars.scale;
+    if constexpr (Config::kSoftcap) value = softCap(value, scalars.cap);
+    const bool exists =
+        Config::kVocab % Config::kBlockN == 0 || z.fixedColumn(j) < Config::kVocab - firstColumn - z.laneColumn();
+    return exists ? value : negativeInfinity();
   }
 
-  __device__ __forceinline__ float biasAt(int column) const {
-    return column < Config::kVocab ? toFloat(static_cast<const Element*>(arguments.bias)[column]) : 0.0f;
-  }
-
-  /// Turns products into logits in place; notes maximum and sum of each row.
-  __device__ __forceinline__ void makeLogits() const {
+  /// Notes maximum and sum of the logits of each row, and the target's logit.
+  __device__ __forceinline__ void reduceLogits() const {
+    const Scalars scalars(arguments);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = firstRow + z.row(i);
-      const bool valid = row < range.validEnd;
-      const int target = valid ? arguments.tables.rowTarget[row] : -1;
-      const bool unbiased = !Config::kSoftcap && !valid && isLowHalf(row - range.validEnd);
+      // Relative to the lane's columns, so that every comparison below is with a constant.
+      const int target = (row < range.validEnd ? arguments.tables.rowTarget[row] : -1) - firstColumn - z.laneColumn();
       float maximum = ScaledSum::kLowest;
       float logitSum = 0.0f;
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
-        const int column = firstColumn + z.column(j);
-        float logit = finished(z.at(i, j), Config::kBias && !unbiased ? biasAt(column) : 0.0f);
-        const bool exists = Config::kVocab % Config::kBlockN == 0 || column < Config::kVocab;
-        if (column == target) arguments.targetLogit[row] = logit;
-        if constexpr (Config::kLogitMeans) logitSum += exists ? logit : 0.0f;
-        logit = exists ? logit : negativeInfinity();
-        maximum = fmaxf(maximum, logit);
-        z.at(i, j) = logit;
+        const float value = logit(i, j, scalars);
+        if constexpr (!Accumulators::kFixedRegisters) z.at(i, j) = value;
+        if (z.fixedColumn(j) == target) arguments.targetLogit[row] = value;
+        if constexpr (Config::kLogitMeans) logitSum += value > negativeInfinity() ? value : 0.0f;
+        maximum = fmaxf(maximum, value);
       }
       maximum = reduceLanes<Accumulators::kLanesPerRow>(maximum, Maximum());
       if constexpr (Config::kLogitMeans) logitSum = reduceLanes<Accumulators::kLanesPerRow>(logitSum, Sum());
@@ -96,6 +102,7 @@ template <class Config, class Accumulators, class Group> struct LogitsEpilogue {
 
   /// Exponentials relative to the tile's maximum: summed in fp32 and, with `stored`, kept rounded.
   __device__ __forceinline__ void makeExponentials(bool stored) const {
+    const Scalars scalars(arguments);
     float maximum[kRows];
     float sum[kRows];
 #pragma unroll
@@ -104,25 +111,37 @@ template <class Config, class Accumulators, class Group> struct LogitsEpilogue {
       sum[i] = 0.0f;
     }
     const auto exponential = [&](int i, int j) {
-      const float value = fastExp(z.at(i, j) - maximum[i]);
+      const float logit = Accumulators::kFixedRegisters ? this->logit(i, j, scalars) : z.at(i, j);
+      const float value = fastExp(logit - maximum[i]);
       sum[i] += value;
       return value * ElementTraits<Element>::kExponentialScale;
     };
-    if (stored) {
-      storeThroughShared<Element, Accumulators>(
-          group, shared, exponential,
-          [&](int row, int column, const Vector16& value) { storeExponentials(row, column, value); });
-    } else {
+    if (!stored) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i)
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) exponential(i, j);
+    } else if constexpr (Out::kCopies) {
+      copyExponentials(exponential);
+    } else {
+      storeThroughShared<Element, Accumulators>(
+          group, shared, exponential,
+          [&](int row, int column, const Vector16& value) { storeExponentials(row, column, value); });
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       sum[i] = reduceLanes<Accumulators::kLanesPerRow>(sum[i], Sum());
       if (z.leadsRow()) rowValues(2)[z.columnWarp()][z.row(i)] = sum[i];
     }
+  }
+
+  /// The panels have room for the whole tile where its first row is valid.
+  template <class Exponential> __device__ __forceinline__ void copyExponentials(const Exponential& exponential) const {
+    const int firstPanel = firstColumn / ElementTraits<Element>::kPanel;
+    out.template store<Element, Accumulators>(
+        group, shared, firstRow < range.validEnd, false, exponential, [&](int panel) {
+          return TensorPlace{0, int((firstPanel + panel) * arguments.exponentials.rows) + firstRow - range.begin};
+        });
   }
 
   __device__ __forceinline__ void storeExponentials(int row, int column, const Vector16& value) const {
@@ -154,7 +173,7 @@ template <class Config, class Accumulators, class Group> struct LogitsEpilogue {
   }
 
   __device__ __forceinline__ void run() const {
-    makeLogits();
+    reduceLogits();
     group.sync();
     makeExponentials(Config::kStoreExponentials && arguments.exponentials.data != nullptr);
     group.sync();
@@ -192,10 +211,31 @@ template <class Config> struct LogitsStep {
   }
   __device__ __forceinline__ int firstB(int n) const { return n * Config::kBlockN; }
 
-  template <class Accumulators, class Group>
-  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared) const {
-    LogitsEpilogue<Config, Accumulators, Group>{
-        arguments, sums, range, group, firstA(m) + Accumulators::groupRow(), n * Config::kBlockN, shared}
+  static constexpr bool kBeginsAtZero = !Config::kBias;
+  /// The sums begin at the bias; those of the low halves of means, which are added to others, at zero.
+  template <class Accumulators> __device__ __forceinline__ void begin(Accumulators& sums, int m, int n) const {
+    setToZero(sums);
+    if constexpr (Config::kBias) {
+      const int firstRow = firstA(m) + Accumulators::groupRow();
+#pragma unroll
+      for (int j = 0; j < Accumulators::kColumns; ++j) {
+        const int column = n * Config::kBlockN + Accumulators::column(j);
+        if (column >= Config::kVocab) continue;
+        const float bias = toFloat(static_cast<const Element*>(arguments.bias)[column]);
+#pragma unroll
+        for (int i = 0; i < Accumulators::kRows; ++i) {
+          const int tail = firstRow + Accumulators::row(i) - range.validEnd;
+          if (Config::kSoftcap || tail < 0 || !isLowHalf(tail)) sums.at(i, j) = bias;
+        }
+      }
+    }
+  }
+
+  template <class Accumulators, class Group, class Out>
+  __device__ __forceinline__ void finish(Accumulators& sums, int m, int n, const Group& group, char* shared,
+                                         const Out& out) const {
+    LogitsEpilogue<Config, Accumulators, Group, Out>{
+        arguments, sums, range, group, firstA(m) + Accumulators::groupRow(), n * Config::kBlockN, shared, out}
         .run();
   }
 };

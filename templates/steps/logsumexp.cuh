@@ -32,7 +32,8 @@ struct ScaledSum {
   __device__ __forceinline__ float logarithm() const { return maximum + logf(sum); }
 };
 
-template <class Config> __device__ void logsumexp(const LogsumexpArguments& arguments) {
+/// The rows of this block; every thread calls it.
+template <class Config> __device__ void logsumexp(const LossArguments& arguments) {
   constexpr int kRows = 32;
   constexpr int kLanes = Config::kThreads / kRows;
   constexpr int kTiles = ceilDiv(Config::kVocab, Config::kLogitsBlockN);
@@ -65,13 +66,13 @@ template <class Config> __device__ void logsumexp(const LogsumexpArguments& argu
     logitSum += logitSums[i][column];
   }
   const int row = range.begin + local;
-  if (Config::kLogitMeans) arguments.rowLogitSum[row] = logitSum;
+  if (Config::kLogitMeans) arguments.rows.logitSum[row] = logitSum;
   if (row >= range.validEnd) return;
   const float value = total.logarithm();
   const float logp = arguments.targetLogit[row] - value;
-  arguments.rowLogsumexp[row] = value;
-  arguments.rowLogp[row] = logp;
-  if (arguments.perTokenLogps != nullptr) arguments.perTokenLogps[arguments.tables.rowToken[row]] = logp;
+  arguments.rows.logsumexp[row] = value;
+  arguments.rows.logp[row] = logp;
+  if (arguments.rows.perTokenLogps != nullptr) arguments.rows.perTokenLogps[arguments.tables.rowToken[row]] = logp;
 }
 
 } // namespace lathe::device

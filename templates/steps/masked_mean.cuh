@@ -7,7 +7,7 @@
 /// \file
 /// The mean logit covers masked tokens too. Without a soft cap logits are linear in the input, so the sum of a group's
 /// masked logits is their number times the logits of their mean input. That mean becomes two tail rows: its value
-/// rounded to the element type, and what rounding lost times kLowScale, so that 16 bits cost nothing. Rows
+/// rounded to the element type, and what rounding lost times lowScale, so that 16 bits cost nothing. Rows
 /// 2g and 2g + 1 of the tail belong to group g (0 chosen, 1 rejected). The logits kernel adds no bias to the low rows.
 ///
 //===----------------------------------------------------------------------===//
@@ -19,17 +19,23 @@
 
 namespace lathe::device {
 
-template <class Config> __device__ void maskedMean(const MaskedMeanArguments& arguments) {
+/// Blocks that write the means of all columns: kMeanColumns of one group each.
+inline constexpr int kMeanColumns = 64;
+template <class Config> __device__ constexpr int maskedMeanBlocks() {
+  return 2 * ceilDiv(Config::kPitch, kMeanColumns);
+}
+
+/// The work of block `block` of maskedMeanBlocks().
+template <class Config> __device__ void maskedMean(const GatherRowsArguments& arguments, int block) {
   using Element = typename Config::Element;
-  constexpr int kColumns = 64;
-  constexpr int kLanes = Config::kThreads / kColumns;
-  __shared__ float sums[kLanes][kColumns];
+  constexpr int kLanes = Config::kThreads / kMeanColumns;
+  __shared__ float sums[kLanes][kMeanColumns];
 
   const RowTables& tables = arguments.tables;
   if (tables.state->tailRows == 0) return;
-  const int group = int(blockIdx.y);
-  const int lane = int(threadIdx.x / kColumns);
-  const int column = int(blockIdx.x * kColumns + threadIdx.x % kColumns);
+  const int group = block % 2;
+  const int lane = int(threadIdx.x / kMeanColumns);
+  const int column = block / 2 * kMeanColumns + int(threadIdx.x % kMeanColumns);
   const int firstRejected = arguments.sequences / 2 * arguments.tokens;
 
   float sum = 0.0f;
@@ -39,7 +45,7 @@ template <class Config> __device__ void maskedMean(const MaskedMeanArguments& ar
       if ((token >= firstRejected) == (group == 1))
         sum += toFloat(static_cast<const Element*>(arguments.input)[i64(token) * Config::kHidden + column]);
     }
-  sums[lane][threadIdx.x % kColumns] = sum;
+  sums[lane][threadIdx.x % kMeanColumns] = sum;
   __syncthreads();
   if (lane != 0 || column >= Config::kPitch) return;
 

@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// The loss, its parts, and every reported figure, from the per-pair tables. One block.
+/// The loss, its parts, and every reported figure, from the per-pair tables.
 ///
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -17,11 +17,10 @@
 namespace lathe::device {
 
 /// Sum of the logits of the masked tokens of `group`, from the tail rows.
-template <class Config>
-__device__ double maskedLogitSum(const OutputsArguments& arguments, int group, double* scratch) {
+template <class Config> __device__ double maskedLogitSum(const LossArguments& arguments, int group, double* scratch) {
   const RunState& state = *arguments.tables.state;
   if (state.tailRows == 0) return 0.0;
-  const float* tail = arguments.rowLogitSum + state.validRows;
+  const float* tail = arguments.rows.logitSum + state.validRows;
   if constexpr (!Config::kSoftcap) {
     const double mean = tail[2 * group] + double(tail[2 * group + 1]) / lowScale<typename Config::Element>();
     return mean * state.maskedOf[group];
@@ -40,9 +39,9 @@ __device__ __forceinline__ void storeAt(float* to, int index, float value) {
   if (to != nullptr) to[index] = value;
 }
 
-template <class Config> __device__ void outputs(const OutputsArguments& arguments) {
+/// The whole block calls it. `scratch` holds kThreads / 32 doubles.
+template <class Config> __device__ void outputs(const LossArguments& arguments, double* scratch) {
   constexpr int kThreads = Config::kThreads;
-  __shared__ double scratch[kThreads / 32];
   const PairTables& pairs = arguments.pairs;
   const LossOutputs& out = arguments.outputs;
   const RunState& state = *arguments.tables.state;

@@ -6,7 +6,7 @@
 ///
 /// \file
 /// Mean log-probabilities of the two sequences of a pair, the pair's loss, and the derivative of the whole loss by any
-/// one token's log-probability. One block a pair.
+/// one token's log-probability.
 ///
 /// With a the mean log-probabilities, d = beta (a_chosen - a_rejected) - gamma and s the label smoothing, the pair adds
 /// -(1 - s) log sigmoid(d) - s log sigmoid(-d), averaged over pairs (SimPO, arXiv:2405.14734, with the smoothing of
@@ -39,10 +39,9 @@ __device__ __forceinline__ PairTerm simpoTerm(float d, float labelSmoothing) {
           labelSmoothing * sigmoid(d) - (1.0f - labelSmoothing) * sigmoid(-d)};
 }
 
-template <class Config> __device__ void pairLoss(const PairLossArguments& arguments) {
+/// One pair; the whole block calls it. `scratch` holds kThreads / 32 doubles.
+template <class Config> __device__ void pairLoss(const LossArguments& arguments, int pair, double* scratch) {
   constexpr int kThreads = Config::kThreads;
-  __shared__ double scratch[kThreads / 32];
-  const int pair = arguments.pairBegin + int(blockIdx.x);
   const PairTables& pairs = arguments.pairs;
   float mean[2];
   int count[2];
@@ -54,8 +53,8 @@ template <class Config> __device__ void pairLoss(const PairLossArguments& argume
     double logp = 0.0;
     double logits = 0.0;
     for (int row = begin + int(threadIdx.x); row < end; row += kThreads) {
-      logp += arguments.rowLogp[row];
-      if (Config::kLogitMeans) logits += arguments.rowLogitSum[row];
+      logp += arguments.rows.logp[row];
+      if (Config::kLogitMeans) logits += arguments.rows.logitSum[row];
     }
     logp = reduceBlock<kThreads>(logp, scratch, Sum());
     logits = reduceBlock<kThreads>(logits, scratch, Sum());

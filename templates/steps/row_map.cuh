@@ -115,8 +115,8 @@ template <class Config> __device__ void rowMap(const RowMapArguments& arguments)
   if (state.firstBad == kNone) state.firstBad = -1;
   state.tailRows = 0;
   if (Config::kLogitMeans && state.maskedTokens > 0) state.tailRows = Config::kSoftcap ? state.maskedTokens : kMeanRows;
-  state.gradScale = 1.0f;
-  state.inverseGradScale = 1.0f;
+  state.largestCoefficient = 0.0f;
+  state.finishedBlocks = 0;
   state.reserved = 0;
   if (threadIdx.x == 0) *tables.state = state;
 }

@@ -7,8 +7,9 @@
 /// \file
 /// Tensor cores of sm_90a. One block per multiprocessor stays for the whole product. One thread of the producer
 /// warpgroup keeps a ring of stages filled by TMA; two consumer warpgroups multiply, each 64 rows of the tile, straight
-/// from shared memory, and finish their rows while the ring already fills for the next tile. Blocks of a cluster work
-/// on neighbouring row tiles of the same column tile: each loads its share of B and multicasts it to all.
+/// from shared memory, and finish their rows while the ring already fills for the next tile; TMA takes finished panels.
+/// Blocks of a cluster work on neighbouring row tiles of the same column tile: each loads its share of B and multicasts
+/// it to all.
 ///
 /// Operand tiles are sets of 128-byte panels `[panel][outer][128]`, permuted by TMA's 128-byte swizzle, which is that
 /// of the mma_sync family. wgmma reads K-major and MN-major tiles alike, so no operand is ever transposed in memory.
@@ -20,6 +21,7 @@
 #include "common/math.cuh"
 #include "common/operand.cuh"
 #include "common/tile_order.cuh"
+#include "wgmma/copy_out.cuh"
 #include "wgmma/multiply.cuh"
 #include "wgmma/ptx.cuh"
 
@@ -83,8 +85,9 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
   static constexpr int kConsumers = Config::kBlockM / 64;
   static constexpr int kCluster = Config::kClusterM;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  /// What a consumer warpgroup's epilogue uses: a staged part of the tile, and three values a row.
-  static constexpr int kEpilogueBytes = 64 * 64 * 4 + 3 * 64 * 4;
+  /// What a consumer warpgroup's epilogue uses: staged panels, which the copy engine wants at multiples of 1024 bytes,
+  /// and three values a row.
+  static constexpr int kEpilogueBytes = 64 * 64 * 4 + 1024;
   static constexpr int kStagingOffset = Config::kStages * kStageBytes;
   static constexpr int kBarrierOffset = kStagingOffset + kConsumers * kEpilogueBytes;
   static constexpr int kProducerRegisters = 40;
@@ -100,6 +103,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     static constexpr int kTileRows = 64;
     static constexpr int kTileColumns = Config::kBlockN;
     static constexpr int kStagingBytes = 64 * 64 * 4;
+    static constexpr bool kFixedRegisters = true;
 
     float value[Config::kBlockN / 2];
 
@@ -107,7 +111,9 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     __device__ __forceinline__ static int row(int i) {
       return int(threadIdx.x % 128 / 32) * 16 + i * 8 + int(threadIdx.x % 32 / 4);
     }
-    __device__ __forceinline__ static int column(int j) { return j / 2 * 8 + int(threadIdx.x % 4) * 2 + j % 2; }
+    __device__ __forceinline__ static constexpr int fixedColumn(int j) { return j / 2 * 8 + j % 2; }
+    __device__ __forceinline__ static int laneColumn() { return int(threadIdx.x % 4) * 2; }
+    __device__ __forceinline__ static int column(int j) { return laneColumn() + fixedColumn(j); }
     __device__ __forceinline__ static int groupRow() { return int(threadIdx.x / 128) * 64; }
     __device__ __forceinline__ static int columnWarp() { return 0; }
     __device__ __forceinline__ static bool leadsRow() { return threadIdx.x % 4 == 0; }
@@ -186,19 +192,19 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     commitWgmma();
   }
 
-  __device__ __forceinline__ static void consume(const Step& step, Ring ring, u32 rank, char* staging) {
+  __device__ __forceinline__ static void consume(const Step& step, const TensorMaps& maps, Ring ring, u32 rank,
+                                                 char* staging) {
     const int steps = ceilDiv(step.depth(), Config::kBlockK);
     const ThreadGroup<128> group{int(threadIdx.x % 128), 1 + int(threadIdx.x / 128)};
+    const CopyOut out{maps.out};
     forEachTile(step, rank, [&](int m, int n) {
       Accumulators sums;
-      if (steps == 0) {
-#pragma unroll
-        for (float& sum : sums.value) sum = 0.0f;
-      }
+      // The first product can overwrite the sums, which saves setting them to zero.
+      if (!Step::kBeginsAtZero || steps == 0) step.begin(sums, m, n);
       u32 previous = 0;
       for (int k = 0; k < steps; ++k) {
         waitBarrier(ring.full(), ring.parity);
-        multiplyStage(sums, ring.data(), k > 0);
+        multiplyStage(sums, ring.data(), !Step::kBeginsAtZero || k > 0);
         if (k > 0) {
           waitWgmma<1>();
           release(previous);
@@ -208,8 +214,9 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
       }
       waitWgmma<0>();
       if (steps > 0) release(previous);
-      step.finish(sums, m, n, group, staging + threadIdx.x / 128 * kEpilogueBytes);
+      step.finish(sums, m, n, group, staging + threadIdx.x / 128 * kEpilogueBytes, out);
     });
+    out.finish(group);
   }
 
   __device__ __forceinline__ static void run(const typename Step::Arguments& arguments, const TensorMaps& maps) {
@@ -219,6 +226,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     if (threadIdx.x == 0) {
       prefetchMap(maps.a);
       prefetchMap(maps.b);
+      prefetchMap(maps.out);
       for (Ring each = ring; each.parity == 0; each.advance()) {
         initBarrier(each.full(), 1);
         initBarrier(each.empty(), kConsumers * kCluster);
@@ -233,7 +241,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
       if (threadIdx.x % 128 == 0) produce(step, maps, ring, rank);
     } else {
       takeRegisters<kConsumerRegisters>();
-      consume(step, ring, rank, shared + kStagingOffset);
+      consume(step, maps, ring, rank, shared + kStagingOffset);
     }
     // No block may leave while others still multicast into it or arrive at its barriers.
     __syncwarp();

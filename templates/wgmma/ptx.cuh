@@ -81,6 +81,32 @@ __device__ __forceinline__ void copyBoxToAll(u32 to, const TensorMap& map, int x
                : "memory");
 }
 
+/// Makes this thread's writes to shared memory visible to the copy engine.
+__device__ __forceinline__ void fenceForCopyEngine() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Copies a box from shared memory to (`x`, `y`); what the tensor does not have is left out.
+__device__ __forceinline__ void storeBox(const TensorMap& map, int x, int y, u32 from, L2Hint hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;" ::"l"(&map),
+      "r"(x), "r"(y), "r"(from), "l"(u64(hint))
+      : "memory");
+}
+/// Adds a box to what is at (`x`, `y`), in the tensor's own type.
+__device__ __forceinline__ void addBox(const TensorMap& map, int x, int y, u32 from, L2Hint hint) {
+  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group.L2::cache_hint "
+               "[%0, {%1, %2}], [%3], %4;" ::"l"(&map),
+               "r"(x), "r"(y), "r"(from), "l"(u64(hint))
+               : "memory");
+}
+__device__ __forceinline__ void commitBulk() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits until at most `kPending` of this thread's groups of copies still read shared memory.
+template <int kPending> __device__ __forceinline__ void waitBulkReads() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
 //===- Warpgroups -----------------------------------------------------------===//
 
 template <int kRegisters> __device__ __forceinline__ void giveUpRegisters() {

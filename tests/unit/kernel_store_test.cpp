@@ -27,7 +27,7 @@ Nvrtc realNvrtc() {
 
 Specialization unitOf(const std::string& entry, const std::string& body, llvm::StringRef arch) {
   const std::string text = "extern \"C\" __global__ void " + entry + "(int* x) { " + body + " }\n";
-  return {.kind = KernelKind::Outputs,
+  return {.kind = KernelKind::Loss,
           .target = require(parseTarget(arch)),
           .config = std::nullopt,
           .entry = entry,

@@ -59,8 +59,10 @@ void append(RegionPointers& to, const device::PairTables& pairs) {
                        {pairs.slotSum, "slot_sum"},
                        {pairs.slotLogitSum, "slot_logit_sum"},
                        {pairs.pairLoss, "pair_loss"},
-                       {pairs.slotCoefficient, "slot_coefficient"},
-                       {pairs.slotFactor, "slot_factor"}});
+                       {pairs.slotCoefficient, "slot_coefficient"}});
+}
+void append(RegionPointers& to, const device::RowResults& rows) {
+  to.insert(to.end(), {{rows.logsumexp, "row_logsumexp"}, {rows.logp, "row_logp"}, {rows.logitSum, "row_logit_sum"}});
 }
 template <class... Parts> RegionPointers regionsOf(const Parts&... parts) {
   RegionPointers pointers;
@@ -79,41 +81,23 @@ RegionPointers pointersOf(const device::RowMapArguments& p) {
 RegionPointers pointersOf(const device::GatherRowsArguments& p) {
   return regionsOf(p.tables) + RegionPointers{{p.rows, "rows"}};
 }
-RegionPointers pointersOf(const device::MaskedMeanArguments& p) {
-  return regionsOf(p.tables) + RegionPointers{{p.rows, "rows"}};
-}
 RegionPointers pointersOf(const device::LogitsArguments& p) {
   RegionPointers pointers =
       regionsOf(p.tables, p.partials) + RegionPointers{{p.rows, "rows"}, {p.targetLogit, "target_logit"}};
   if (p.exponentials.data) pointers.push_back({p.exponentials.data, "exponentials"});
   return pointers;
 }
-RegionPointers pointersOf(const device::LogsumexpArguments& p) {
-  return regionsOf(p.tables, p.partials) + RegionPointers{{p.targetLogit, "target_logit"},
-                                                          {p.rowLogsumexp, "row_logsumexp"},
-                                                          {p.rowLogp, "row_logp"},
-                                                          {p.rowLogitSum, "row_logit_sum"}};
-}
-RegionPointers pointersOf(const device::PairLossArguments& p) {
-  return regionsOf(p.tables, p.pairs) + RegionPointers{{p.rowLogp, "row_logp"}, {p.rowLogitSum, "row_logit_sum"}};
-}
-RegionPointers pointersOf(const device::OutputsArguments& p) {
-  return regionsOf(p.tables, p.pairs) + RegionPointers{{p.rowLogitSum, "row_logit_sum"}};
-}
-RegionPointers pointersOf(const device::GradScaleArguments& p) {
-  return regionsOf(p.tables, p.pairs);
+RegionPointers pointersOf(const device::LossArguments& p) {
+  return regionsOf(p.tables, p.partials, p.rows, p.pairs) + RegionPointers{{p.targetLogit, "target_logit"}};
 }
 RegionPointers pointersOf(const device::GradLogitsArguments& p) {
   return regionsOf(p.tables, p.partials) + RegionPointers{{p.panels.data, "exponentials"},
                                                           {p.rowLogsumexp, "row_logsumexp"},
                                                           {p.targetLogit, "target_logit"},
-                                                          {p.slotFactor, "slot_factor"}};
+                                                          {p.slotCoefficient, "slot_coefficient"}};
 }
 RegionPointers pointersOf(const device::GradBiasArguments& p) {
   return {{p.biasPartials, "bias_partials"}};
-}
-RegionPointers pointersOf(const device::ZeroMaskedRowsArguments& p) {
-  return regionsOf(p.tables);
 }
 RegionPointers pointersOf(const device::GradInputArguments& p) {
   return regionsOf(p.tables) + RegionPointers{{p.panels.data, "exponentials"}};
@@ -146,9 +130,9 @@ std::vector<Parameter> parametersOf(const PlanGraph& plan, const std::vector<Ste
   return result;
 }
 
-std::vector<std::array<int, 3>> rangesOf(const std::vector<device::LogitsArguments>& parameters) {
+template <class Arguments> std::vector<std::array<int, 3>> rangesOf(const std::vector<Arguments>& parameters) {
   std::vector<std::array<int, 3>> ranges;
-  for (const device::LogitsArguments& parameter : parameters)
+  for (const Arguments& parameter : parameters)
     ranges.push_back({parameter.slots.begin, parameter.slots.end, parameter.slots.withTail});
   return ranges;
 }
@@ -416,14 +400,8 @@ TEST_CASE("chunks cover all slots in order, and only the forward pass's last has
   for (const device::GradWeightArguments& gradient :
        parametersOf<device::GradWeightArguments>(plan, plan.forwardBackward, run))
     CHECK(gradient.slots.withTail == 0);
-  const auto scales = parametersOf<device::GradScaleArguments>(plan, plan.forwardBackward, run);
-  REQUIRE(scales.size() == 2);
-  CHECK(scales[1].slotBegin == 4);
-  CHECK(scales[1].slotEnd == 6);
-  const auto losses = parametersOf<device::PairLossArguments>(plan, plan.forwardBackward, run);
-  REQUIRE(losses.size() == 2);
-  CHECK(losses[0].pairBegin == 0);
-  CHECK(losses[1].pairBegin == 2);
+  const auto losses = parametersOf<device::LossArguments>(plan, plan.forwardBackward, run);
+  CHECK(rangesOf(losses) == Ranges{{0, 4, 0}, {4, 6, 1}});
   CHECK(losses[1].pairCount == 3);
 }
 
@@ -467,7 +445,7 @@ TEST_CASE("the caller's pointers and scalars reach the kernels") {
   const auto logits = parametersOf<device::LogitsArguments>(plan, plan.forward, run).front();
   CHECK(logits.weight == run.weight);
   CHECK(logits.bias == run.bias);
-  const auto outputs = parametersOf<device::OutputsArguments>(plan, plan.forward, run).front();
+  const auto outputs = parametersOf<device::LossArguments>(plan, plan.forward, run).front();
   CHECK(outputs.outputs.loss == run.loss);
   CHECK(outputs.outputs.nll == run.nll);
   CHECK(outputs.outputs.diagnostics == nullptr);
@@ -475,13 +453,18 @@ TEST_CASE("the caller's pointers and scalars reach the kernels") {
   CHECK(outputs.scalars.gamma == 0.25f);
   CHECK(outputs.scalars.labelSmoothing == 0.125f);
   CHECK(outputs.scalars.alpha == 0.5f);
-  const auto scale = parametersOf<device::GradScaleArguments>(plan, plan.backward, run).front();
-  CHECK(scale.upstream == run.upstream);
-  CHECK(scale.upstreamScale == 3);
-  CHECK(parametersOf<device::GradInputArguments>(plan, plan.backward, run).front().gradInput == run.gradInput);
-  CHECK(parametersOf<device::GradWeightArguments>(plan, plan.backward, run).front().gradWeight == run.gradWeight);
+  const auto gradLogits = parametersOf<device::GradLogitsArguments>(plan, plan.backward, run).front();
+  const auto gradInput = parametersOf<device::GradInputArguments>(plan, plan.backward, run).front();
+  const auto gradWeight = parametersOf<device::GradWeightArguments>(plan, plan.backward, run).front();
+  // The scale that one of them multiplies by is the one that the others divide by.
+  for (const device::Upstream& upstream : {gradLogits.upstream, gradInput.upstream, gradWeight.upstream}) {
+    CHECK(upstream.factor == run.upstream);
+    CHECK(upstream.scale == 3);
+  }
+  CHECK(gradLogits.gradInput == run.gradInput);
+  CHECK(gradInput.gradInput == run.gradInput);
+  CHECK(gradWeight.gradWeight == run.gradWeight);
   CHECK(parametersOf<device::GradBiasArguments>(plan, plan.backward, run).front().gradBias == run.gradBias);
-  CHECK(parametersOf<device::ZeroMaskedRowsArguments>(plan, plan.backward, run).front().gradInput == run.gradInput);
 }
 
 //===----------------------------------------------------------------------===//
@@ -578,8 +561,8 @@ TEST_CASE("parameters arrive as they were bound") {
   for (const FakeLaunch& launch : machine.fake.launches()) {
     if (launch.kernel == "lathe_row_map")
       CHECK(static_cast<const void*>(launch.parameter<device::RowMapArguments>(0).target) == run.target);
-    if (launch.kernel == "lathe_outputs") {
-      const auto outputs = launch.parameter<device::OutputsArguments>(0);
+    if (launch.kernel == "lathe_loss") {
+      const auto outputs = launch.parameter<device::LossArguments>(0);
       CHECK(outputs.outputs.loss == run.loss);
       CHECK(outputs.scalars.beta == 0.75f);
     }
@@ -677,7 +660,7 @@ TEST_CASE("the error of a launch names the kernel") {
   CHECK(machine.fake.launches().size() == 3);
 }
 
-TEST_CASE("a plan of wgmma kernels encodes two tensor maps for every product") {
+TEST_CASE("a plan of wgmma kernels encodes three tensor maps for every product") {
   Machine machine;
   Workload workload{.hidden = 128, .vocab = 1000};
   const auto configs = configsOf(Family::Wgmma, workload, hopper(), 0);
@@ -693,11 +676,11 @@ TEST_CASE("a plan of wgmma kernels encodes two tensor maps for every product") {
   for (const Step& step : graph.forwardBackward) {
     const bool product =
         step.kind == KernelKind::Logits || step.kind == KernelKind::GradInput || step.kind == KernelKind::GradWeight;
-    expected.insert(expected.end(), product ? 2 : 0, "cuTensorMapEncodeTiled");
+    expected.insert(expected.end(), product ? 3 : 0, "cuTensorMapEncodeTiled");
     expected.push_back("cuLaunchKernel");
   }
   CHECK(machine.fake.calls() == expected);
-  CHECK(machine.fake.callCount("cuTensorMapEncodeTiled") == 6);
+  CHECK(machine.fake.callCount("cuTensorMapEncodeTiled") == 9);
   checkLaunches(machine.fake.launches(), plan->plan, graph.forwardBackward, run, nullptr);
   for (const FakeLaunch& launch : machine.fake.launches())
     if (launch.parameters.size() > 1) CHECK(launch.parameters[1].size() == sizeof(device::TensorMaps));
@@ -715,12 +698,13 @@ TEST_CASE("tensor maps cover the operands and stay inside their memory") {
     const RunArguments run = addressesFor(plan);
     const WorkspaceOffsets offsets(plan);
     const StepBinder binder(plan, offsets, run);
-    for (const KernelKind kind : {KernelKind::Logits, KernelKind::GradInput, KernelKind::GradWeight}) {
-      const StepBinder::TensorSources sources = binder.tensorSources(kind);
-      for (const StepBinder::TensorSource& source : {sources.a, sources.b}) {
-        INFO(toString(kind).str());
+    for (const Step& step : plan.forwardBackward) {
+      if (!llvm::is_contained({KernelKind::Logits, KernelKind::GradInput, KernelKind::GradWeight}, step.kind)) continue;
+      const StepBinder::TensorSources sources = binder.tensorSources(step);
+      for (const StepBinder::TensorSource& source : {sources.a, sources.b, sources.out}) {
+        INFO(toString(step.kind).str());
         CHECK(source.pitchBytes % 16 == 0);
-        CHECK(source.columns * 2 <= source.pitchBytes);
+        CHECK(source.columns * sizeOf(source.dtype) <= source.pitchBytes);
         CHECK(source.boxRows >= 1);
         CHECK(source.boxRows <= 256);
         const int64_t bytes = source.rows * source.pitchBytes;
@@ -728,6 +712,8 @@ TEST_CASE("tensor maps cover the operands and stay inside their memory") {
           CHECK(bytes == vocab * 136 * 2);
         else if (source.base == startOf(plan, run, "rows"))
           CHECK(bytes == plan.findRegion("rows")->bytes);
+        else if (source.base == run.gradWeight)
+          CHECK(bytes == vocab * 136 * sizeOf(workload.gradWeightDType));
         else {
           CHECK(source.base == startOf(plan, run, "exponentials"));
           CHECK(bytes == plan.findRegion("exponentials")->bytes);
