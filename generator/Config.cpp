@@ -117,17 +117,16 @@ int64_t ringBytes(const Config& config, const Workload& workload) {
          stagedBytes(config, workload);
 }
 
-/// Beside its ring a wgmma kernel has, for each consumer warpgroup, room for 64 x 64 fp32 and three values a row, and
-/// two barriers a stage.
+/// Beside its ring a wgmma kernel has, for each consumer warpgroup, room for 64 x 64 fp32, and two barriers a stage.
 int64_t wgmmaBytes(const Config& config, const Workload& workload) {
-  return ringBytes(config, workload) + config.blockM / 64 * (64 * 64 * 4 + 1024) + config.stages * 16;
+  return ringBytes(config, workload) + config.blockM / 64 * (64 * 64 * 4) + config.stages * 16;
 }
 
 int64_t epilogueBytes(const Config& config, Gemm gemm, const Workload& workload) {
   const int64_t tile = int64_t(config.blockM) * config.blockN;
   if (gemm != Gemm::Logits) return tile * 4;
   const int64_t columnWarps = config.family == Family::Simt ? 1 : config.warpsN;
-  return tile * sizeOf(workload.dtype) + 3 * columnWarps * config.blockM * 4;
+  return tile * sizeOf(workload.dtype) + (columnWarps > 1 ? 3 * columnWarps * config.blockM * 4 : 0);
 }
 
 llvm::Error illegal(const Config& config, Gemm gemm, const llvm::Twine& reason) {
@@ -182,7 +181,8 @@ llvm::Error checkWgmma(const Config& config, Gemm gemm, const Workload& workload
   if (config.warpsM != config.blockM / 16 || config.warpsN != 1)
     return illegal(config, gemm, "a wgmma warp holds 16 rows of the tile");
   if (config.stages < 2) return illegal(config, gemm, "wgmma needs at least 2 stages");
-  if (config.clusterM != 1 && config.clusterM != 2) return illegal(config, gemm, "wgmma clusters have 1 or 2 blocks");
+  if (config.clusterM != 1 && config.clusterM != 2 && config.clusterM != 4)
+    return illegal(config, gemm, "wgmma clusters have 1, 2 or 4 blocks");
   if (config.blocksPerMultiprocessor != 1) return illegal(config, gemm, "a wgmma block takes a whole multiprocessor");
   return llvm::Error::success();
 }

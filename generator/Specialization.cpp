@@ -30,7 +30,7 @@ constexpr KernelTraits kTraits[] = {
     {"row_map", "rowMap", "RowMapArguments", 512},
     {"gather_rows", "gatherRows", "GatherRowsArguments", 256},
     {"logits", "LogitsStep", "LogitsArguments", 0},
-    {"loss", "loss", "LossArguments", 256},
+    {"loss", "loss", "LossArguments", 512},
     {"grad_logits", "gradLogits", "GradLogitsArguments", 256},
     {"grad_bias", "gradBias", "GradBiasArguments", 256},
     {"grad_input", "GradInputStep", "GradInputArguments", 0},

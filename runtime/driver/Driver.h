@@ -55,6 +55,7 @@ struct Driver {
   PFN_cuFuncGetAttribute_v2020 funcGetAttribute = nullptr;
   PFN_cuLaunchKernel_v4000 launchKernel = nullptr;
   PFN_cuLaunchKernelEx_v11060 launchKernelEx = nullptr;
+  PFN_cuOccupancyMaxActiveClusters_v11070 occupancyMaxActiveClusters = nullptr;
 
   PFN_cuMemAlloc_v3020 memAlloc = nullptr;
   PFN_cuMemFree_v3020 memFree = nullptr;
@@ -117,6 +118,7 @@ template <typename Visit> void forEachEntry(Driver& driver, Visit visit) {
   visit("cuFuncGetAttribute", driver.funcGetAttribute);
   visit("cuLaunchKernel", driver.launchKernel);
   visit("cuLaunchKernelEx", driver.launchKernelEx);
+  visit("cuOccupancyMaxActiveClusters", driver.occupancyMaxActiveClusters);
   visit("cuMemAlloc", driver.memAlloc);
   visit("cuMemFree", driver.memFree);
   visit("cuMemGetInfo", driver.memGetInfo);

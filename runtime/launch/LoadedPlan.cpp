@@ -21,6 +21,29 @@ CUtensorMapDataType mapType(DType dtype) {
   llvm_unreachable("unknown dtype");
 }
 
+/// Blocks of a persistent kernel that the device runs at once: how many clusters fit depends on how its multiprocessors
+/// are grouped.
+llvm::Expected<int64_t> residentBlocks(const Driver& driver, CUfunction function, const Specialization& kernel) {
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim = {static_cast<unsigned>(kernel.config->clusterM), 1, 1};
+  CUlaunchConfig launch{};
+  launch.gridDimX = cluster.value.clusterDim.x;
+  launch.gridDimY = launch.gridDimZ = 1;
+  launch.blockDimX = static_cast<unsigned>(kernel.threads);
+  launch.blockDimY = launch.blockDimZ = 1;
+  launch.sharedMemBytes = static_cast<unsigned>(kernel.sharedBytes);
+  launch.attrs = &cluster;
+  launch.numAttrs = 1;
+  int clusters = 0;
+  const CUresult result = driver.occupancyMaxActiveClusters(&clusters, function, &launch);
+  if (llvm::Error error = check(driver, result, "cuOccupancyMaxActiveClusters of " + kernel.entry)) return error;
+  if (clusters < 1)
+    return makeError(ErrorCode::Unsupported, "{0} in clusters of {1} does not fit this device; use another config",
+                     kernel.entry, kernel.config->clusterM);
+  return int64_t(clusters) * kernel.config->clusterM;
+}
+
 } // namespace
 
 llvm::Expected<LoadedKernel::Pointer> LoadedKernel::load(std::shared_ptr<const DeviceContext> device,
@@ -38,7 +61,14 @@ llvm::Expected<LoadedKernel::Pointer> LoadedKernel::load(std::shared_ptr<const D
                                            specialization.entry, specialization.sharedBytes);
     if (llvm::Error error = check(driver, result, what)) return error;
   }
-  return std::make_shared<const LoadedKernel>(std::move(device), std::move(kernel), std::move(*module), *function);
+  int64_t mostBlocks = INT32_MAX;
+  if (specialization.config && specialization.config->family == Family::Wgmma) {
+    llvm::Expected<int64_t> resident = residentBlocks(driver, *function, specialization);
+    if (!resident) return resident.takeError();
+    mostBlocks = *resident;
+  }
+  return std::make_shared<const LoadedKernel>(std::move(device), std::move(kernel), std::move(*module), *function,
+                                              mostBlocks);
 }
 
 LoadedKernel::~LoadedKernel() {
@@ -121,7 +151,7 @@ llvm::Error LoadedPlan::launch(const StepBinder& binder, const Step& step, CUstr
     if (llvm::Error error = encodeMaps(binder.tensorSources(step), maps)) return error;
   const CUresult result = binder.bind(step, [&](auto parameter) {
     void* parameters[] = {&parameter, &maps};
-    return driver.launchKernel(kernel.function(), static_cast<unsigned>(step.grid[0]),
+    return driver.launchKernel(kernel.function(), static_cast<unsigned>(std::min(step.grid[0], kernel.mostBlocks())),
                                static_cast<unsigned>(step.grid[1]), static_cast<unsigned>(step.grid[2]),
                                static_cast<unsigned>(specialization.threads), 1, 1,
                                static_cast<unsigned>(specialization.sharedBytes), stream, parameters, nullptr);

@@ -23,14 +23,18 @@ public:
   /// Loads `kernel` into the context of `device`, which must be current, and raises its shared-memory limit.
   static llvm::Expected<Pointer> load(std::shared_ptr<const DeviceContext> device, KernelPointer kernel);
 
-  LoadedKernel(std::shared_ptr<const DeviceContext> device, KernelPointer kernel, Module module, CUfunction function)
-      : device_(std::move(device)), kernel_(std::move(kernel)), module_(std::move(module)), function_(function) {}
+  LoadedKernel(std::shared_ptr<const DeviceContext> device, KernelPointer kernel, Module module, CUfunction function,
+               int64_t mostBlocks)
+      : device_(std::move(device)), kernel_(std::move(kernel)), module_(std::move(module)), function_(function),
+        mostBlocks_(mostBlocks) {}
   LoadedKernel(const LoadedKernel&) = delete;
   LoadedKernel& operator=(const LoadedKernel&) = delete;
   /// Unloads with the context made current.
   ~LoadedKernel();
 
   CUfunction function() const { return function_; }
+  /// Blocks of a launch: a grid is cut down to it. For persistent kernels the blocks that run at once, else no limit.
+  int64_t mostBlocks() const { return mostBlocks_; }
   const Kernel& kernel() const { return *kernel_; }
   const KernelPointer& pointer() const { return kernel_; }
 
@@ -39,6 +43,7 @@ private:
   KernelPointer kernel_;
   std::optional<Module> module_;
   CUfunction function_;
+  int64_t mostBlocks_;
 };
 
 /// A plan graph with its loaded kernels. Immutable; launching is safe from several threads.

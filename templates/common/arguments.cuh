@@ -42,7 +42,9 @@ struct RunState {
   float largestCoefficient;
   /// Blocks of the running loss step that are done; 0 between steps.
   int finishedBlocks;
-  int reserved;
+  /// How far the clusters of a running product have come, and how many are done; see wgmma/pace.cuh. 0 between steps.
+  int paceArrivals;
+  int paceFinished;
 };
 
 /// What a caller may read after a run besides the loss. The layout is part of the C API.
@@ -76,8 +78,9 @@ struct RowTables {
 /// Partial results of the logits, one per row and column tile: element (tile, row) is at `tile * pitch + row`,
 /// row counted from the launch's first.
 struct TilePartials {
+  /// The largest z, times log2(e): exponentials are powers of two throughout, see docs/kernels.md.
   float* maximum;
-  /// Sum of exp(z - maximum).
+  /// Sum of 2^(z log2(e) - maximum).
   float* sum;
   /// Sum of z.
   float* logitSum;
@@ -146,6 +149,7 @@ struct LossScalars {
 
 /// What each row adds to the loss.
 struct RowResults {
+  /// Times log2(e), as TilePartials::maximum.
   float* logsumexp;
   float* logp;
   float* logitSum;

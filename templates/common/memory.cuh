@@ -36,6 +36,17 @@ template <class T, int kElements> __device__ constexpr int rowAccessBytes() {
   return bytes;
 }
 
+/// The 16 bytes at `column` of a row of `kElements`, which need not be aligned; zeros past the row's end.
+template <class T, int kElements> __device__ __forceinline__ Vector16 loadVector(const T* row, int column) {
+  constexpr int kBytes = rowAccessBytes<T, kElements>();
+  constexpr int kStep = kBytes / sizeof(T);
+  Vector16 vector{};
+#pragma unroll
+  for (int i = 0; i < 16 / int(sizeof(T)); i += kStep)
+    if (column + i < kElements) copyVector<kBytes>(reinterpret_cast<T*>(&vector) + i, row + column + i);
+  return vector;
+}
+
 /// Copies a row of `kElements` with one warp and fills it with zeros up to `kPitch`.
 template <class T, int kElements, int kPitch> __device__ __forceinline__ void copyRow(T* to, const T* from, int lane) {
   constexpr int kBytes = rowAccessBytes<T, kElements>();

@@ -20,13 +20,6 @@ namespace lathe::device {
 enum class Major { K, MN };
 enum class Layout { RowMajor, Panels };
 
-/// How long L2 should keep an operand: the value is the cache policy that TMA takes.
-enum class L2Hint : u64 {
-  Normal = 0x1000000000000000,
-  EvictFirst = 0x12F0000000000000,
-  EvictLast = 0x14F0000000000000
-};
-
 /// What is known of an operand when a kernel is compiled: `kBytes` is the widest access that its rows allow.
 template <Major kOperandMajor, Layout kOperandLayout, int kOperandBytes> struct OperandTraits {
   static constexpr Major kMajor = kOperandMajor;

@@ -20,9 +20,6 @@ template <class Config> struct GradInputStep {
   using A = OperandTraits<Major::K, Layout::Panels, 16>;
   using B = OperandTraits<Major::MN, Layout::RowMajor, rowAccessBytes<Element, Config::kHidden>()>;
 
-  static constexpr L2Hint kHintA = L2Hint::Normal;
-  static constexpr L2Hint kHintB = L2Hint::Normal;
-
   const Arguments& arguments;
   RowRange range;
 

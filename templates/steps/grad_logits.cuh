@@ -81,7 +81,7 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
       if (local >= lastRow) break;
       const int slot = slotOfSequence(token[k] / arguments.tokens, arguments.sequences);
       const float factor = arguments.slotCoefficient[slot] * gradScale.factor;
-      const float scale = fastExp(maximum[k] - rowLogsumexp[k]) / Traits::kExponentialScale;
+      const float scale = exp2Fast(maximum[k] - rowLogsumexp[k]) / Traits::kExponentialScale;
       Unpacked<Element> values(loaded[k]);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
@@ -89,8 +89,9 @@ template <class Config> __device__ void gradLogits(const GradLogitsArguments& ar
         const float exponential = values.value[i];
         float gradient = factor * ((isTarget ? 1.0f : 0.0f) - exponential * scale);
         if constexpr (Config::kSoftcap) {
-          const float capped = isTarget ? arguments.targetLogit[range.begin + local]
-                                        : maximum[k] + logf(fmaxf(exponential / Traits::kExponentialScale, 1e-30f));
+          const float capped =
+              isTarget ? arguments.targetLogit[range.begin + local]
+                       : kLn2 * (maximum[k] + log2f(fmaxf(exponential / Traits::kExponentialScale, 1e-30f)));
           const float ratio = capped / arguments.softcap;
           gradient *= fmaxf(1.0f - ratio * ratio, 0.0f);
         }

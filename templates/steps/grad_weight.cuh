@@ -21,9 +21,6 @@ template <class Config> struct GradWeightStep {
   using A = OperandTraits<Major::MN, Layout::Panels, 16>;
   using B = OperandTraits<Major::MN, Layout::RowMajor, 16>;
 
-  static constexpr L2Hint kHintA = L2Hint::EvictFirst;
-  static constexpr L2Hint kHintB = L2Hint::EvictLast;
-
   const Arguments& arguments;
   RowRange range;
 

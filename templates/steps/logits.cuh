@@ -27,6 +27,7 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
   static constexpr int kRows = Accumulators::kRows;
   static constexpr int kColumns = Accumulators::kColumns;
   static constexpr int kColumnWarps = Accumulators::kColumnWarps;
+  static constexpr bool kWholeTiles = Config::kVocab % Config::kBlockN == 0;
   /// Shared memory: the staged tile, then three values for each row and column warp.
   static constexpr int kReductionOffset =
       Accumulators::kTileRows * stagedColumns<Element, Accumulators>() * int(sizeof(Element));
@@ -42,10 +43,6 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
   char* shared;
   const Out& out;
 
-  __device__ __forceinline__ RowValues& rowValues(int which) const {
-    return reinterpret_cast<RowValues*>(shared + kReductionOffset)[which];
-  }
-
   /// The scalars that turn a product into a logit. Every phase of the epilogue reads its own, so that the compiler does
   /// not carry logits from one to the next where they would need registers beside the sums.
   struct Scalars {
@@ -57,62 +54,67 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
   };
 
   /// Logit (i, j) of this thread, minus infinity past the end of the vocabulary.
-  __device__ __forceinline__ float logit(int i, int j, const Scalars& scalars) const {
+  __device__ __forceinline__ float makeLogit(int i, int j, const Scalars& scalars) const {
     float value = z.at(i, j);
     if constexpr (Config::kLogitScale) value *= scalars.scale;
     if constexpr (Config::kSoftcap) value = softCap(value, scalars.cap);
-    const bool exists =
-        Config::kVocab % Config::kBlockN == 0 || z.fixedColumn(j) < Config::kVocab - firstColumn - z.laneColumn();
+    const bool exists = kWholeTiles || z.fixedColumn(j) < Config::kVocab - firstColumn - z.laneColumn();
     return exists ? value : negativeInfinity();
   }
+  /// The same once reduceLogits has been called.
+  __device__ __forceinline__ float logit(int i, int j, const Scalars& scalars) const {
+    return Accumulators::kFixedRegisters ? makeLogit(i, j, scalars) : z.at(i, j);
+  }
 
-  /// Notes maximum and sum of the logits of each row, and the target's logit.
-  __device__ __forceinline__ void reduceLogits() const {
-    const Scalars scalars(arguments);
+  /// Combines what the column warps of the group have found for their parts of a row.
+  template <class Combine>
+  __device__ __forceinline__ void combineWarps(float (&value)[kRows], int which, Combine combine) const {
+    if constexpr (kColumnWarps > 1) {
+      RowValues& values = reinterpret_cast<RowValues*>(shared + kReductionOffset)[which];
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row = firstRow + z.row(i);
-      // Relative to the lane's columns, so that every comparison below is with a constant.
-      const int target = (row < range.validEnd ? arguments.tables.rowTarget[row] : -1) - firstColumn - z.laneColumn();
-      float maximum = ScaledSum::kLowest;
-      float logitSum = 0.0f;
+      for (int i = 0; i < kRows; ++i)
+        if (z.leadsRow()) values[z.columnWarp()][z.row(i)] = value[i];
+      group.sync();
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        const float value = logit(i, j, scalars);
-        if constexpr (!Accumulators::kFixedRegisters) z.at(i, j) = value;
-        if (z.fixedColumn(j) == target) arguments.targetLogit[row] = value;
-        if constexpr (Config::kLogitMeans) logitSum += value > negativeInfinity() ? value : 0.0f;
-        maximum = fmaxf(maximum, value);
-      }
-      maximum = reduceLanes<Accumulators::kLanesPerRow>(maximum, Maximum());
-      if constexpr (Config::kLogitMeans) logitSum = reduceLanes<Accumulators::kLanesPerRow>(logitSum, Sum());
-      if (z.leadsRow()) {
-        rowValues(0)[z.columnWarp()][z.row(i)] = maximum;
-        rowValues(1)[z.columnWarp()][z.row(i)] = logitSum;
+      for (int i = 0; i < kRows; ++i) {
+        value[i] = values[0][z.row(i)];
+#pragma unroll
+        for (int warp = 1; warp < kColumnWarps; ++warp) value[i] = combine(value[i], values[warp][z.row(i)]);
       }
     }
   }
 
-  __device__ __forceinline__ float tileMaximum(int row) const {
-    float maximum = rowValues(0)[0][row];
+  /// The maximum, times log2(e), and the sum of the logits of each row.
+  __device__ __forceinline__ void reduceLogits(float (&maximum)[kRows], float (&logitSum)[kRows]) const {
+    const Scalars scalars(arguments);
 #pragma unroll
-    for (int warp = 1; warp < kColumnWarps; ++warp) maximum = fmaxf(maximum, rowValues(0)[warp][row]);
-    return maximum;
+    for (int i = 0; i < kRows; ++i) {
+      maximum[i] = ScaledSum::kLowest;
+      logitSum[i] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const float value = makeLogit(i, j, scalars);
+        if constexpr (!Accumulators::kFixedRegisters) z.at(i, j) = value;
+        if constexpr (Config::kLogitMeans) logitSum[i] += kWholeTiles || value > negativeInfinity() ? value : 0.0f;
+        maximum[i] = fmaxf(maximum[i], value);
+      }
+      maximum[i] = reduceLanes<Accumulators::kLanesPerRow>(maximum[i], Maximum());
+      if constexpr (Config::kLogitMeans) logitSum[i] = reduceLanes<Accumulators::kLanesPerRow>(logitSum[i], Sum());
+    }
+    combineWarps(maximum, 0, Maximum());
+    if constexpr (Config::kLogitMeans) combineWarps(logitSum, 1, Sum());
+#pragma unroll
+    for (float& value : maximum) value = fmaxf(value * kLog2E, ScaledSum::kLowest);
   }
 
   /// Exponentials relative to the tile's maximum: summed in fp32 and, with `stored`, kept rounded.
-  __device__ __forceinline__ void makeExponentials(bool stored) const {
+  __device__ __forceinline__ void makeExponentials(bool stored, const float (&maximum)[kRows],
+                                                   float (&sum)[kRows]) const {
     const Scalars scalars(arguments);
-    float maximum[kRows];
-    float sum[kRows];
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      maximum[i] = tileMaximum(z.row(i));
-      sum[i] = 0.0f;
-    }
+    for (float& value : sum) value = 0.0f;
     const auto exponential = [&](int i, int j) {
-      const float logit = Accumulators::kFixedRegisters ? this->logit(i, j, scalars) : z.at(i, j);
-      const float value = fastExp(logit - maximum[i]);
+      const float value = exp2Fast(fmaf(logit(i, j, scalars), kLog2E, -maximum[i]));
       sum[i] += value;
       return value * ElementTraits<Element>::kExponentialScale;
     };
@@ -129,10 +131,8 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
           [&](int row, int column, const Vector16& value) { storeExponentials(row, column, value); });
     }
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      sum[i] = reduceLanes<Accumulators::kLanesPerRow>(sum[i], Sum());
-      if (z.leadsRow()) rowValues(2)[z.columnWarp()][z.row(i)] = sum[i];
-    }
+    for (float& value : sum) value = reduceLanes<Accumulators::kLanesPerRow>(value, Sum());
+    combineWarps(sum, 2, Sum());
   }
 
   /// The panels have room for the whole tile where its first row is valid.
@@ -154,32 +154,49 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
     data[(v / kPanel * panels.rows + firstRow - range.begin + row) * 8 + v % kPanel / kVector] = value;
   }
 
-  __device__ __forceinline__ void storePartials() const {
-    for (int row = group.index; row < Accumulators::kTileRows; row += Group::kThreads) {
-      if (firstRow + row >= range.end) break;
-      float sum = 0.0f;
-      float logitSum = 0.0f;
+  __device__ __forceinline__ int targetOf(int row) const {
+    return row < range.validEnd ? arguments.tables.rowTarget[row] : -1;
+  }
+
+  /// Notes the logit of target `target[i]` of row i. Few tiles hold a target, so most warps have nothing to search.
+  __device__ __forceinline__ void noteTargets(const int (&target)[kRows]) const {
+    const Scalars scalars(arguments);
 #pragma unroll
-      for (int warp = 0; warp < kColumnWarps; ++warp) {
-        sum += rowValues(2)[warp][row];
-        logitSum += rowValues(1)[warp][row];
-      }
-      const TilePartials& partials = arguments.partials;
-      const i64 at = firstColumn / Config::kBlockN * partials.pitch + firstRow - range.begin + row;
-      partials.maximum[at] = tileMaximum(row);
-      partials.sum[at] = sum;
-      if constexpr (Config::kLogitMeans) partials.logitSum[at] = logitSum;
+    for (int i = 0; i < kRows; ++i) {
+      const int column = target[i] - firstColumn;
+      if (!__any_sync(0xffffffffu, column >= 0 && column < Config::kBlockN)) continue;
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j)
+        if (z.fixedColumn(j) == column - z.laneColumn())
+          arguments.targetLogit[firstRow + z.row(i)] = logit(i, j, scalars);
+    }
+  }
+
+  __device__ __forceinline__ void storePartials(const float (&maximum)[kRows], const float (&sum)[kRows],
+                                                const float (&logitSum)[kRows]) const {
+    const TilePartials& partials = arguments.partials;
+    const i64 first = firstColumn / Config::kBlockN * partials.pitch + firstRow - range.begin;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = z.row(i);
+      if (!z.leadsRow() || z.columnWarp() != 0 || firstRow + row >= range.end) continue;
+      partials.maximum[first + row] = maximum[i];
+      partials.sum[first + row] = sum[i];
+      if constexpr (Config::kLogitMeans) partials.logitSum[first + row] = logitSum[i];
     }
   }
 
   __device__ __forceinline__ void run() const {
-    reduceLogits();
-    group.sync();
-    makeExponentials(Config::kStoreExponentials && arguments.exponentials.data != nullptr);
-    group.sync();
-    storePartials();
-    // The row values may now be overwritten by the next tile.
-    group.sync();
+    int target[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) target[i] = targetOf(firstRow + z.row(i));
+    float maximum[kRows];
+    float logitSum[kRows];
+    float sum[kRows];
+    reduceLogits(maximum, logitSum);
+    makeExponentials(Config::kStoreExponentials && arguments.exponentials.data != nullptr, maximum, sum);
+    noteTargets(target);
+    storePartials(maximum, sum, logitSum);
   }
 };
 
@@ -188,9 +205,6 @@ template <class Config> struct LogitsStep {
   using Element = typename Config::Element;
   using A = OperandTraits<Major::K, Layout::RowMajor, 16>;
   using B = OperandTraits<Major::K, Layout::RowMajor, rowAccessBytes<Element, Config::kHidden>()>;
-
-  static constexpr L2Hint kHintA = L2Hint::EvictLast;
-  static constexpr L2Hint kHintB = L2Hint::EvictFirst;
 
   const Arguments& arguments;
   RowRange range;

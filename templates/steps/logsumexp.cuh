@@ -16,7 +16,7 @@
 
 namespace lathe::device {
 
-/// A sum of exponentials relative to its maximum.
+/// A sum of powers of two, relative to the largest, whose exponent is `maximum`.
 struct ScaledSum {
   /// Low enough for any logit, and finite, so that differences of two are never NaN.
   static constexpr float kLowest = -3.0e38f;
@@ -26,10 +26,10 @@ struct ScaledSum {
 
   __device__ __forceinline__ void add(float otherMaximum, float otherSum) {
     const float larger = fmaxf(maximum, otherMaximum);
-    sum = sum * fastExp(maximum - larger) + otherSum * fastExp(otherMaximum - larger);
+    sum = sum * exp2Fast(maximum - larger) + otherSum * exp2Fast(otherMaximum - larger);
     maximum = larger;
   }
-  __device__ __forceinline__ float logarithm() const { return maximum + logf(sum); }
+  __device__ __forceinline__ float logarithm() const { return maximum + log2f(sum); }
 };
 
 /// The rows of this block; every thread calls it.
@@ -50,6 +50,7 @@ template <class Config> __device__ void logsumexp(const LossArguments& arguments
   ScaledSum total;
   float logitSum = 0.0f;
   if (local < range.count())
+#pragma unroll 4
     for (int tile = lane; tile < kTiles; tile += kLanes) {
       const i64 at = tile * partials.pitch + local;
       total.add(partials.maximum[at], partials.sum[at]);
@@ -69,7 +70,7 @@ template <class Config> __device__ void logsumexp(const LossArguments& arguments
   if (Config::kLogitMeans) arguments.rows.logitSum[row] = logitSum;
   if (row >= range.validEnd) return;
   const float value = total.logarithm();
-  const float logp = arguments.targetLogit[row] - value;
+  const float logp = arguments.targetLogit[row] - value * kLn2;
   arguments.rows.logsumexp[row] = value;
   arguments.rows.logp[row] = logp;
   if (arguments.rows.perTokenLogps != nullptr) arguments.rows.perTokenLogps[arguments.tables.rowToken[row]] = logp;

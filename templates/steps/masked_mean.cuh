@@ -14,6 +14,7 @@
 #pragma once
 
 #include "common/math.cuh"
+#include "common/memory.cuh"
 #include "common/rows.cuh"
 #include "common/tail.cuh"
 
@@ -28,30 +29,41 @@ template <class Config> __device__ constexpr int maskedMeanBlocks() {
 /// The work of block `block` of maskedMeanBlocks().
 template <class Config> __device__ void maskedMean(const GatherRowsArguments& arguments, int block) {
   using Element = typename Config::Element;
-  constexpr int kLanes = Config::kThreads / kMeanColumns;
+  using Values = Unpacked<Element>;
+  // A thread sums one vector of columns over every kLanes-th masked token.
+  constexpr int kVectors = kMeanColumns / Values::kCount;
+  constexpr int kLanes = Config::kThreads / kVectors;
   __shared__ float sums[kLanes][kMeanColumns];
 
   const RowTables& tables = arguments.tables;
   if (tables.state->tailRows == 0) return;
+  const int maskedTokens = tables.state->maskedTokens;
   const int group = block % 2;
-  const int lane = int(threadIdx.x / kMeanColumns);
-  const int column = block / 2 * kMeanColumns + int(threadIdx.x % kMeanColumns);
+  const int firstColumn = block / 2 * kMeanColumns;
+  const int vector = int(threadIdx.x % kVectors) * Values::kCount;
+  const int lane = int(threadIdx.x / kVectors);
   const int firstRejected = arguments.sequences / 2 * arguments.tokens;
 
-  float sum = 0.0f;
-  if (column < Config::kHidden)
-    for (int i = lane; i < tables.state->maskedTokens; i += kLanes) {
-      const int token = tables.maskedToken[i];
-      if ((token >= firstRejected) == (group == 1))
-        sum += toFloat(static_cast<const Element*>(arguments.input)[i64(token) * Config::kHidden + column]);
-    }
-  sums[lane][threadIdx.x % kMeanColumns] = sum;
+  float sum[Values::kCount] = {};
+#pragma unroll 4
+  for (int i = lane; i < maskedTokens; i += kLanes) {
+    const int token = tables.maskedToken[i];
+    if ((token >= firstRejected) != (group == 1)) continue;
+    const Element* row = static_cast<const Element*>(arguments.input) + i64(token) * Config::kHidden;
+    const Values values(loadVector<Element, Config::kHidden>(row, firstColumn + vector));
+#pragma unroll
+    for (int k = 0; k < Values::kCount; ++k) sum[k] += values.value[k];
+  }
+#pragma unroll
+  for (int k = 0; k < Values::kCount; ++k) sums[lane][vector + k] = sum[k];
   __syncthreads();
-  if (lane != 0 || column >= Config::kPitch) return;
 
-  for (int i = 1; i < kLanes; ++i) sum += sums[i][threadIdx.x];
+  const int column = firstColumn + int(threadIdx.x);
+  if (threadIdx.x >= kMeanColumns || column >= Config::kPitch) return;
+  float total = 0.0f;
+  for (int i = 0; i < kLanes; ++i) total += sums[i][threadIdx.x];
   const int count = tables.state->maskedOf[group];
-  const float mean = count > 0 ? sum / float(count) : 0.0f;
+  const float mean = count > 0 ? total / float(count) : 0.0f;
   const float high = roundedHigh<Element, Config::kTf32>(mean);
   Element* out =
       static_cast<Element*>(arguments.rows) + i64(tables.state->validRows + 2 * group) * Config::kPitch + column;

@@ -117,7 +117,8 @@ template <class Config> __device__ void rowMap(const RowMapArguments& arguments)
   if (Config::kLogitMeans && state.maskedTokens > 0) state.tailRows = Config::kSoftcap ? state.maskedTokens : kMeanRows;
   state.largestCoefficient = 0.0f;
   state.finishedBlocks = 0;
-  state.reserved = 0;
+  state.paceArrivals = 0;
+  state.paceFinished = 0;
   if (threadIdx.x == 0) *tables.state = state;
 }
 

@@ -45,9 +45,9 @@ struct CopyOut {
       if (group.index != 0) continue;
       const TensorPlace at = place(panel);
       if (wanted && adds)
-        addBox(map, at.x, at.y, sharedAddress(tile.shared), L2Hint::EvictFirst);
+        addBox(map, at.x, at.y, sharedAddress(tile.shared));
       else if (wanted)
-        storeBox(map, at.x, at.y, sharedAddress(tile.shared), L2Hint::EvictFirst);
+        storeBox(map, at.x, at.y, sharedAddress(tile.shared));
       commitBulk();
     }
   }

@@ -23,6 +23,7 @@
 #include "common/tile_order.cuh"
 #include "wgmma/copy_out.cuh"
 #include "wgmma/multiply.cuh"
+#include "wgmma/pace.cuh"
 #include "wgmma/ptx.cuh"
 
 namespace lathe::device {
@@ -85,9 +86,8 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
   static constexpr int kConsumers = Config::kBlockM / 64;
   static constexpr int kCluster = Config::kClusterM;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  /// What a consumer warpgroup's epilogue uses: staged panels, which the copy engine wants at multiples of 1024 bytes,
-  /// and three values a row.
-  static constexpr int kEpilogueBytes = 64 * 64 * 4 + 1024;
+  /// What a consumer warpgroup's epilogue stages.
+  static constexpr int kEpilogueBytes = 64 * 64 * 4;
   static constexpr int kStagingOffset = Config::kStages * kStageBytes;
   static constexpr int kBarrierOffset = kStagingOffset + kConsumers * kEpilogueBytes;
   static constexpr int kProducerRegisters = 40;
@@ -136,41 +136,50 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     }
   };
 
-  /// Calls `body(m, n)` for every tile of this block, in the order in which clusters take them.
+  /// Calls `body(m, n, round)` for every tile of this block, in the order in which clusters take them: a tile each in
+  /// every round.
   template <class Body> __device__ __forceinline__ static void forEachTile(const Step& step, u32 rank, Body body) {
     const int clustersM = ceilDiv(step.tilesM(), kCluster);
     const int tilesN = step.tilesN();
     const i64 count = i64(clustersM) * tilesN;
-    for (i64 tile = blockIdx.x / kCluster; tile < count; tile += gridDim.x / kCluster) {
+    int round = 0;
+    for (i64 tile = blockIdx.x / kCluster; tile < count; tile += gridDim.x / kCluster, ++round) {
       const TileOrder order = TileOrder::grouped<Config::kGroupM>(tile, clustersM, tilesN);
-      body(order.m * kCluster + int(rank), order.n);
+      body(order.m * kCluster + int(rank), order.n, round);
     }
   }
 
-  __device__ __forceinline__ static void produce(const Step& step, const TensorMaps& maps, Ring ring, u32 rank) {
+  __device__ __forceinline__ static void produce(const Step& step, const typename Step::Arguments& arguments,
+                                                 const TensorMaps& maps, Ring ring, u32 rank) {
     const int steps = ceilDiv(step.depth(), Config::kBlockK);
     const Operand<Element> a = step.a();
     const Operand<Element> b = step.b();
-    forEachTile(step, rank, [&](int m, int n) {
-    // The producer has few registers.
+    Pace pace(*arguments.tables.state, i64(ceilDiv(step.tilesM(), kCluster)) * step.tilesN(), gridDim.x / kCluster,
+              steps);
+    forEachTile(step, rank, [&](int m, int n, int round) {
+      pace.beginRound(round);
+      // The producer has few registers.
 #pragma unroll 1
       for (int k = 0; k < steps; ++k) {
+        if (rank == 0) pace.keep(k);
+        // Every other round goes through the depth backwards: it begins with what L2 still holds of the round before.
+        const int depth = (round % 2 == 0 ? k : steps - 1 - k) * Config::kBlockK;
         waitBarrier(ring.empty(), ring.parity ^ 1);
         arriveExpecting(ring.full(), kStageBytes);
-        TileA::template load<1>(a, step.firstA(m), k * Config::kBlockK, 0, [&](int offset, int x, int y) {
-          copyBox(ring.data() + offset, maps.a, x, y, ring.full(), Step::kHintA);
+        TileA::template load<1>(a, step.firstA(m), depth, 0, [&](int offset, int x, int y) {
+          copyBox(ring.data() + offset, maps.a, x, y, ring.full());
         });
-        TileB::template load<kCluster>(
-            b, step.firstB(n), k * Config::kBlockK, int(rank), [&](int offset, int x, int y) {
-              const u32 to = ring.data() + TileA::kBytes + offset;
-              if constexpr (kCluster == 1)
-                copyBox(to, maps.b, x, y, ring.full(), Step::kHintB);
-              else
-                copyBoxToAll(to, maps.b, x, y, ring.full(), u16((1 << kCluster) - 1), Step::kHintB);
-            });
+        TileB::template load<kCluster>(b, step.firstB(n), depth, int(rank), [&](int offset, int x, int y) {
+          const u32 to = ring.data() + TileA::kBytes + offset;
+          if constexpr (kCluster == 1)
+            copyBox(to, maps.b, x, y, ring.full());
+          else
+            copyBoxToAll(to, maps.b, x, y, ring.full(), u16((1 << kCluster) - 1));
+        });
         ring.advance();
       }
     });
+    if (rank == 0) pace.finish();
   }
 
   /// Tells the producers of the whole cluster that this warpgroup has read a stage.
@@ -197,7 +206,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     const int steps = ceilDiv(step.depth(), Config::kBlockK);
     const ThreadGroup<128> group{int(threadIdx.x % 128), 1 + int(threadIdx.x / 128)};
     const CopyOut out{maps.out};
-    forEachTile(step, rank, [&](int m, int n) {
+    forEachTile(step, rank, [&](int m, int n, int) {
       Accumulators sums;
       // The first product can overwrite the sums, which saves setting them to zero.
       if (!Step::kBeginsAtZero || steps == 0) step.begin(sums, m, n);
@@ -238,7 +247,7 @@ template <class Config, template <class> class StepTemplate> struct PersistentKe
     const Step step(arguments);
     if (threadIdx.x / 128 == kConsumers) {
       giveUpRegisters<kProducerRegisters>();
-      if (threadIdx.x % 128 == 0) produce(step, maps, ring, rank);
+      if (threadIdx.x % 128 == 0) produce(step, arguments, maps, ring, rank);
     } else {
       takeRegisters<kConsumerRegisters>();
       consume(step, maps, ring, rank, shared + kStagingOffset);

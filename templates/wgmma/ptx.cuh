@@ -66,18 +66,17 @@ __device__ __forceinline__ void prefetchMap(const TensorMap& map) {
 }
 
 /// Copies the box at (`x`, `y`) into shared memory; the bytes count towards `barrier`.
-__device__ __forceinline__ void copyBox(u32 to, const TensorMap& map, int x, int y, u32 barrier, L2Hint hint) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-               "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-               "l"(&map), "r"(x), "r"(y), "r"(barrier), "l"(u64(hint))
+__device__ __forceinline__ void copyBox(u32 to, const TensorMap& map, int x, int y, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+               "l"(&map), "r"(x), "r"(y), "r"(barrier)
                : "memory");
 }
 /// The same into every block of `blocks`, a bit mask, each at the same place and on its own barrier.
-__device__ __forceinline__ void copyBoxToAll(u32 to, const TensorMap& map, int x, int y, u32 barrier, u16 blocks,
-                                             L2Hint hint) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-               ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
-               "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"(blocks), "l"(u64(hint))
+__device__ __forceinline__ void copyBoxToAll(u32 to, const TensorMap& map, int x, int y, u32 barrier, u16 blocks) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+               "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
                : "memory");
 }
 
@@ -85,18 +84,21 @@ __device__ __forceinline__ void copyBoxToAll(u32 to, const TensorMap& map, int x
 __device__ __forceinline__ void fenceForCopyEngine() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+/// What L2 should not keep: the policy that the copy engine takes.
+inline constexpr u64 kEvictFirst = 0x12F0000000000000;
+
 /// Copies a box from shared memory to (`x`, `y`); what the tensor does not have is left out.
-__device__ __forceinline__ void storeBox(const TensorMap& map, int x, int y, u32 from, L2Hint hint) {
+__device__ __forceinline__ void storeBox(const TensorMap& map, int x, int y, u32 from) {
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;" ::"l"(&map),
-      "r"(x), "r"(y), "r"(from), "l"(u64(hint))
+      "r"(x), "r"(y), "r"(from), "l"(kEvictFirst)
       : "memory");
 }
 /// Adds a box to what is at (`x`, `y`), in the tensor's own type.
-__device__ __forceinline__ void addBox(const TensorMap& map, int x, int y, u32 from, L2Hint hint) {
+__device__ __forceinline__ void addBox(const TensorMap& map, int x, int y, u32 from) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group.L2::cache_hint "
                "[%0, {%1, %2}], [%3], %4;" ::"l"(&map),
-               "r"(x), "r"(y), "r"(from), "l"(u64(hint))
+               "r"(x), "r"(y), "r"(from), "l"(kEvictFirst)
                : "memory");
 }
 __device__ __forceinline__ void commitBulk() {

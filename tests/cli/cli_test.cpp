@@ -314,7 +314,7 @@ TEST_CASE("plan shows steps, work and workspace without a GPU") {
 
   const llvm::json::Value json = parsed(lathe(arguments + Words{"--json"}).out);
   CHECK(numberIn(*json.getAsObject()->get("workload"), "vocab") == 128256);
-  CHECK(arrayIn(json, "forward_backward").size() >= 10);
+  CHECK(arrayIn(json, "forward_backward").size() >= 7);
   const double stored = numberIn(json, "workspace_bytes");
   const llvm::json::Value chunked = parsed(lathe(arguments + Words{"--json", "--chunk-pairs", "1"}).out);
   CHECK(textIn(chunked, "strategy") == "chunked");
@@ -372,7 +372,7 @@ TEST_CASE("emit prints one source, or writes all of them") {
   CHECK(all.exitCode == 0);
   const llvm::json::Value json = parsed(all.out);
   REQUIRE(json.getAsArray());
-  CHECK(json.getAsArray()->size() >= 11);
+  CHECK(json.getAsArray()->size() >= 7);
   for (const llvm::json::Value& source : *json.getAsArray()) {
     const auto written = llvm::MemoryBuffer::getFile(textIn(source, "file"));
     REQUIRE(written);
@@ -394,7 +394,7 @@ TEST_CASE("compile fills a cache, which can be listed, shown, checked, merged, p
   REQUIRE(first.exitCode == 0);
   const llvm::json::Value compiled = parsed(first.out);
   const size_t count = arrayIn(compiled, "kernels").size();
-  CHECK(count >= 22);
+  CHECK(count >= 14);
   CHECK(textIn(compiled, "cache") == lathe.cacheDir());
   for (const llvm::json::Value& kernel : arrayIn(compiled, "kernels")) {
     CHECK(textIn(kernel, "origin") == "compiled");

@@ -613,6 +613,17 @@ CUresult launchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
   });
 }
 
+CUresult occupancyMaxActiveClusters(int* count, CUfunction, const CUlaunchConfig* config) {
+  return enterContext("cuOccupancyMaxActiveClusters", [&](State& state) {
+    if (config->numAttrs != 1 || config->attrs[0].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      return CUDA_ERROR_INVALID_VALUE;
+    // One block a multiprocessor, as for kernels that take all of its shared memory.
+    const int multiprocessors = state.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    *count = multiprocessors / static_cast<int>(config->attrs[0].value.clusterDim.x);
+    return CUDA_SUCCESS;
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//
@@ -977,6 +988,7 @@ Driver FakeDriver::table() const {
   driver.funcGetAttribute = funcGetAttribute;
   driver.launchKernel = launchKernel;
   driver.launchKernelEx = launchKernelEx;
+  driver.occupancyMaxActiveClusters = occupancyMaxActiveClusters;
   driver.memAlloc = memAlloc;
   driver.memFree = memFree;
   driver.memGetInfo = memGetInfo;

@@ -148,20 +148,29 @@ llvm::Error exercise(const Driver& driver, const std::string& cubin, std::vector
   config.blockDimX = 1024;
   config.blockDimY = config.blockDimZ = 1;
   config.hStream = stream->get();
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim = {1, 1, 1};
+  CUlaunchConfig clustered = config;
+  clustered.attrs = &cluster;
+  clustered.numAttrs = 1;
+  int clusters = 0;
   CUcontext owner = nullptr;
   int ordinal = -1;
   CUpointer_attribute ordinalOf = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
 
   if (llvm::Error error = begin->record(config.hStream)) return error;
   if (llvm::Error error = firstError(
-          driver, {{"cuMemcpyHtoDAsync", driver.memcpyHtoDAsync(staged->get(), input.data(), bytes, config.hStream)},
-                   {"cuMemcpyDtoDAsync", driver.memcpyDtoDAsync(x->get(), staged->get(), bytes, config.hStream)},
-                   {"cuMemsetD8Async", driver.memsetD8Async(y->get(), 0, bytes, config.hStream)},
-                   {"cuMemsetD32Async", driver.memsetD32Async(staged->get(), 7, bytes / 4, config.hStream)},
-                   {"cuStreamGetCtx", driver.streamGetCtx(config.hStream, &owner)},
-                   {"cuPointerGetAttribute", driver.pointerGetAttribute(&ordinal, ordinalOf, x->get())},
-                   {"cuLaunchKernel",
-                    driver.launchKernel(*function, 1, 1, 1, 1024, 1, 1, 0, config.hStream, parameters, nullptr)}}))
+          driver,
+          {{"cuMemcpyHtoDAsync", driver.memcpyHtoDAsync(staged->get(), input.data(), bytes, config.hStream)},
+           {"cuMemcpyDtoDAsync", driver.memcpyDtoDAsync(x->get(), staged->get(), bytes, config.hStream)},
+           {"cuMemsetD8Async", driver.memsetD8Async(y->get(), 0, bytes, config.hStream)},
+           {"cuMemsetD32Async", driver.memsetD32Async(staged->get(), 7, bytes / 4, config.hStream)},
+           {"cuStreamGetCtx", driver.streamGetCtx(config.hStream, &owner)},
+           {"cuPointerGetAttribute", driver.pointerGetAttribute(&ordinal, ordinalOf, x->get())},
+           {"cuOccupancyMaxActiveClusters", driver.occupancyMaxActiveClusters(&clusters, *function, &clustered)},
+           {"cuLaunchKernel",
+            driver.launchKernel(*function, 1, 1, 1, 1024, 1, 1, 0, config.hStream, parameters, nullptr)}}))
     return error;
   CHECK(owner == context->get());
   CHECK(ordinal == 0);

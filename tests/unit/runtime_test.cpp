@@ -244,7 +244,7 @@ TEST_CASE("whichever call of the driver fails while a plan is made, the error na
     smallPlan(*runtime);
     calls = fake.calls();
   }
-  REQUIRE(calls.size() > 40);
+  REQUIRE(calls.size() > 30);
   for (size_t i = 0; i < calls.size(); ++i) {
     INFO("call " << i << ", " << calls[i]);
     FakeDriver fake;
@@ -340,7 +340,7 @@ TEST_CASE("a fault of NVRTC while a plan is made is a clean error, and the next 
     // The kernels that were compiled are in the cache: only the failed one is compiled again.
     const size_t before = nvrtc.callCount("nvrtcCompileProgram");
     require(runtime->plan(workload, kSmallShape, {}, std::nullopt));
-    CHECK(nvrtc.callCount("nvrtcCompileProgram") - before == (name == "nvrtcVersion" ? 7 : 1));
+    CHECK(nvrtc.callCount("nvrtcCompileProgram") - before == (name == "nvrtcVersion" ? 4 : 1));
     CHECK(nvrtc.livePrograms() == 0);
     runtime.reset();
     CHECK(fake.leaks() == "");

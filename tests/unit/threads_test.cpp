@@ -91,7 +91,7 @@ TEST_CASE("threads that make the same plan get the same one") {
   onThreads([&](size_t i) { plans[i] = makePlan(*runtime, workloadOf(0, 1), std::nullopt, failures); });
   CHECK(failures.take() == std::vector<std::string>{});
   for (const PlanPointer& plan : plans) CHECK(plan == plans[0]);
-  CHECK(plans[0]->plan.kernels().size() == 7);
+  CHECK(plans[0]->plan.kernels().size() == 4);
   plans.fill(nullptr);
   runtime.reset();
   CHECK(fake.leaks() == "");
