@@ -156,10 +156,11 @@ llvm::Error checkMmaSync(const Config& config, Gemm gemm, const Workload& worklo
     return illegal(config, gemm, "a warp's part of the tile must be a multiple of 16 x 16");
   if (config.threads() != 128 && config.threads() != 256)
     return illegal(config, gemm, "mma_sync runs on 128 or 256 threads");
-  // Sums, two sets of fragments, and what addresses need.
+  // Sums, two sets of fragments, and what addresses (and a bias, with its pointer and its own checks) need.
   const int warpM = config.blockM / config.warpsM;
   const int warpN = config.blockN / config.warpsN;
-  const int registers = warpM * warpN / 32 + 2 * (warpM / 4 + warpN / 4) + 40;
+  const int others = gemm == Gemm::Logits && workload.bias ? 64 : 40;
+  const int registers = warpM * warpN / 32 + 2 * (warpM / 4 + warpN / 4) + others;
   const int available =
       std::min(255, target.registersPerMultiprocessor / (config.threads() * config.blocksPerMultiprocessor) / 8 * 8);
   if (registers > available)

@@ -34,9 +34,9 @@ PlanRequest requestOf(const PlanOptions& options) {
 
 Runtime::Runtime(const RuntimeOptions& options) {
   const Environment environment = withOptions(Environment::fromProcess(), options);
-  implementation_ = std::make_shared<Implementation>(
-      environment, CompilerOptions{.threads = environment.compileThreads.value_or(0), .spillLimit = kToleratedSpill},
-      LibraryOpeners::fromEnvironment(environment));
+  implementation_ =
+      std::make_shared<Implementation>(environment, CompilerOptions{.threads = environment.compileThreads.value_or(0)},
+                                       LibraryOpeners::fromEnvironment(environment));
 }
 
 Plan Runtime::plan(const Workload& workload, const Shape& shape, const PlanOptions& options) {

@@ -25,9 +25,6 @@ struct CompiledKernel {
   double milliseconds = 0;
 };
 
-/// What plans tolerate: values that an epilogue keeps beside its tile. 140 bytes cost a product of 6.6 ms about two per
-/// cent (docs/performance.md); a plan that is refused costs more.
-inline constexpr int64_t kToleratedSpill = 512;
 /// For those who want the kernel whatever it spills.
 inline constexpr int64_t kAnySpill = INT64_MAX;
 

@@ -123,7 +123,10 @@ llvm::Error LoadedPlan::launchAll(const std::vector<Step>& steps, const RunArgum
 llvm::Error LoadedPlan::encodeMaps(const StepBinder::TensorSources& sources, device::TensorMaps& maps) const {
   if (llvm::Error error = encodeMap(sources.a, maps.a)) return error;
   if (llvm::Error error = encodeMap(sources.b, maps.b)) return error;
-  return encodeMap(sources.out, maps.out);
+  if (sources.out) return encodeMap(*sources.out, maps.out);
+  // A kernel may touch the map whether it copies or not.
+  maps.out = maps.a;
+  return llvm::Error::success();
 }
 
 llvm::Error LoadedPlan::encodeMap(const StepBinder::TensorSource& source, device::TensorMap& map) const {

@@ -205,15 +205,11 @@ StepBinder::TensorSources StepBinder::tensorSources(const Step& step) const {
   constexpr int64_t kCopiedRows = 64;
   const GemmConfigs& configs = plan_.choices.configs;
   switch (step.kind) {
-  case KernelKind::Logits: {
-    const TensorSource rows = rowsSource(configs.logits.blockM);
-    return {rows, weightSource(configs.logits.blockN / configs.logits.clusterM),
-            step.storesExponentials ? panelsSource(kCopiedRows) : rows};
-  }
-  case KernelKind::GradInput: {
-    const TensorSource panels = panelsSource(configs.gradInput.blockM);
-    return {panels, weightSource(configs.gradInput.blockK), panels};
-  }
+  case KernelKind::Logits:
+    return {rowsSource(configs.logits.blockM), weightSource(configs.logits.blockN / configs.logits.clusterM),
+            step.storesExponentials ? std::optional(panelsSource(kCopiedRows)) : std::nullopt};
+  case KernelKind::GradInput:
+    return {panelsSource(configs.gradInput.blockM), weightSource(configs.gradInput.blockK), std::nullopt};
   case KernelKind::GradWeight:
     return {panelsSource(configs.gradWeight.blockK), rowsSource(configs.gradWeight.blockK),
             gradWeightSource(kCopiedRows)};

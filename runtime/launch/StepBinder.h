@@ -63,7 +63,8 @@ public:
   struct TensorSources {
     TensorSource a;
     TensorSource b;
-    TensorSource out;
+    /// Where the step copies whole tiles out.
+    std::optional<TensorSource> out;
   };
   TensorSources tensorSources(const Step& step) const;
 

@@ -31,6 +31,10 @@ __device__ __forceinline__ float opaque(float value) {
   asm volatile("" : "+f"(value));
   return value;
 }
+__device__ __forceinline__ int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 
 /// c * tanh(z / c) as c - 2c / (exp(2z / c) + 1): without a branch, absolute error below c * 2^-21.
 __device__ __forceinline__ float softCap(float z, float c) {

@@ -12,7 +12,8 @@
 ///     Step(arguments): reads the rows it covers
 ///     tilesM(), tilesN(), depth(): extents, the first two in tiles, the last in elements
 ///     a(), b(): the operands; firstA(m), firstB(n): where a tile begins in them
-///     kBeginsAtZero, begin(sums, m, n): whether the sums of a tile begin at zero, and what they begin at
+///     begin(sums, m, n): sets what the sums of a tile begin at; kBeginsAtZero: whether the first product may
+///         overwrite them instead
 ///     finish(sums, m, n, group, shared, out): the epilogue; `out` may be able to copy whole tiles
 ///
 //===----------------------------------------------------------------------===//

@@ -43,8 +43,12 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
   char* shared;
   const Out& out;
 
-  /// The scalars that turn a product into a logit. Every phase of the epilogue reads its own, so that the compiler does
-  /// not carry logits from one to the next where they would need registers beside the sums.
+  /// Whether the logits replace the products. Not under a soft cap where sums have fixed registers: there the registers
+  /// beside them do not suffice, and every phase of the epilogue makes the logits anew.
+  static constexpr bool kInPlace = !(Accumulators::kFixedRegisters && Config::kSoftcap);
+
+  /// The scalars that turn a product into a logit. Every phase reads its own, so that the compiler does not carry
+  /// logits from one to the next.
   struct Scalars {
     float scale;
     float cap;
@@ -63,7 +67,7 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
   }
   /// The same once reduceLogits has been called.
   __device__ __forceinline__ float logit(int i, int j, const Scalars& scalars) const {
-    return Accumulators::kFixedRegisters ? makeLogit(i, j, scalars) : z.at(i, j);
+    return kInPlace ? z.at(i, j) : makeLogit(i, j, scalars);
   }
 
   /// Combines what the column warps of the group have found for their parts of a row.
@@ -94,7 +98,7 @@ template <class Config, class Accumulators, class Group, class Out> struct Logit
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         const float value = makeLogit(i, j, scalars);
-        if constexpr (!Accumulators::kFixedRegisters) z.at(i, j) = value;
+        if constexpr (kInPlace) z.at(i, j) = value;
         if constexpr (Config::kLogitMeans) logitSum[i] += kWholeTiles || value > negativeInfinity() ? value : 0.0f;
         maximum[i] = fmaxf(maximum[i], value);
       }
@@ -225,7 +229,8 @@ template <class Config> struct LogitsStep {
   }
   __device__ __forceinline__ int firstB(int n) const { return n * Config::kBlockN; }
 
-  static constexpr bool kBeginsAtZero = !Config::kBias;
+  /// Where the epilogue changes sums in place, the compiler keeps them in their registers only if `begin` has set them.
+  static constexpr bool kBeginsAtZero = !Config::kBias && !Config::kLogitScale && Config::kVocab % Config::kBlockN == 0;
   /// The sums begin at the bias; those of the low halves of means, which are added to others, at zero.
   template <class Accumulators> __device__ __forceinline__ void begin(Accumulators& sums, int m, int n) const {
     setToZero(sums);
