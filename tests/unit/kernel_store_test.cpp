@@ -13,6 +13,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <barrier>
+#include <set>
+#include <thread>
+#include <variant>
+
 using namespace lathe;
 using namespace lathe::test;
 using Catch::Matchers::Contains;
@@ -43,6 +48,25 @@ Specialization goodUnit(const std::string& entry, llvm::StringRef arch = "sm_90a
 
 Specialization badUnit(const std::string& entry) {
   return unitOf(entry, "x = unknown_" + entry + ";", "sm_90a");
+}
+
+/// What `store` has for each of `batches`, each asked for on a thread of its own, all at once.
+std::vector<std::variant<std::vector<KernelPointer>, ErrorSummary>>
+getAtOnce(KernelStore& store, llvm::ArrayRef<std::vector<Specialization>> batches) {
+  std::vector<std::variant<std::vector<KernelPointer>, ErrorSummary>> results(batches.size());
+  std::barrier start(static_cast<std::ptrdiff_t>(batches.size()));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < batches.size(); ++i)
+    threads.emplace_back([&, i] {
+      start.arrive_and_wait();
+      llvm::Expected<std::vector<KernelPointer>> kernels = store.get(batches[i], kWorkload);
+      if (kernels)
+        results[i] = std::move(*kernels);
+      else
+        results[i] = takeSummary(kernels.takeError());
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results;
 }
 
 /// A folder for a cache, an NVRTC that counts, and the warnings of all stores.
@@ -238,6 +262,62 @@ TEST_CASE("every compile error is told, and the good kernels are kept") {
 
   CHECK(require(fixture.store().get({goodUnit("intact")}, kWorkload)).front()->origin == KernelOrigin::Cache);
   CHECK(fixture.compilations() == 3);
+}
+
+TEST_CASE("the good kernels of a failed batch stay in memory") {
+  FaultyNvrtc nvrtc(realNvrtc());
+  KernelStore store(
+      nullptr, [&]() -> llvm::Expected<Nvrtc> { return nvrtc.table(); }, {},
+      [](llvm::StringRef text) { FAIL(text.str()); });
+  requireError(store.get({goodUnit("intact"), badUnit("one")}, kWorkload));
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 2);
+  require(store.get({goodUnit("intact")}, kWorkload));
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 2);
+  requireError(store.get({goodUnit("intact"), badUnit("one")}, kWorkload));
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 3);
+}
+
+TEST_CASE("a kernel asked for twice in one batch is compiled once") {
+  Fixture fixture;
+  const std::vector<KernelPointer> kernels =
+      require(fixture.store().get({goodUnit("same"), goodUnit("same")}, kWorkload));
+  CHECK(kernels[0] == kernels[1]);
+  CHECK(fixture.compilations() == 1);
+  const ErrorSummary error = requireError(fixture.store().get({badUnit("same"), badUnit("same")}, kWorkload));
+  CHECK(llvm::StringRef(error.message).count("identifier \"unknown_same\" is undefined") == 1);
+  CHECK(fixture.compilations() == 2);
+}
+
+TEST_CASE("threads that want the same kernels compile each once and share it") {
+  Fixture fixture;
+  const Specialization a = goodUnit("a"), b = goodUnit("b"), c = goodUnit("c");
+  // Each batch overlaps the others, in another order: threads wait for each other's kernels.
+  const auto results = getAtOnce(fixture.store(), {{a, b}, {b, c}, {c, a}, {c, b, a}, {a, b}, {b}});
+  CHECK(fixture.compilations() == 3);
+  std::set<KernelPointer> distinct;
+  for (const auto& result : results) {
+    REQUIRE(std::holds_alternative<std::vector<KernelPointer>>(result));
+    for (const KernelPointer& kernel : std::get<std::vector<KernelPointer>>(result)) distinct.insert(kernel);
+  }
+  CHECK(distinct.size() == 3);
+}
+
+TEST_CASE("a failed compilation reaches all who wait for it, and the next request tries again") {
+  Fixture fixture;
+  KernelStore& store = fixture.store();
+  // Long enough for all threads to have asked.
+  fixture.nvrtc.beforeCompilations([] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+  fixture.nvrtc.failNext("nvrtcCompileProgram", NVRTC_ERROR_OUT_OF_MEMORY);
+  const Specialization unit = goodUnit("kernel");
+  for (const auto& result : getAtOnce(store, {{unit}, {unit}, {unit}, {unit}})) {
+    REQUIRE(std::holds_alternative<ErrorSummary>(result));
+    CHECK_THAT(std::get<ErrorSummary>(result).message, Contains("NVRTC_ERROR_OUT_OF_MEMORY"));
+  }
+  CHECK(fixture.compilations() == 1);
+  fixture.nvrtc.beforeCompilations([] {});
+  for (const auto& result : getAtOnce(store, {{unit}, {unit}}))
+    CHECK(std::holds_alternative<std::vector<KernelPointer>>(result));
+  CHECK(fixture.compilations() == 2);
 }
 
 TEST_CASE("a fault of any NVRTC function is a clean error, and the next attempt succeeds") {
