@@ -45,6 +45,11 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
   return record;
 }
 
+Digest digestOf(const Specialization& specialization, llvm::StringRef nvrtcVersion) {
+  const std::string arch = specialization.target.arch();
+  return kernelDigest(specialization.sourceDigest, defaultOptions(arch), nvrtcVersion, arch);
+}
+
 } // namespace
 
 llvm::Expected<const Compiler*> KernelStore::compiler() {
@@ -150,12 +155,19 @@ llvm::Expected<std::vector<KernelPointer>> KernelStore::get(llvm::ArrayRef<Speci
 std::vector<KernelStore::Outcome> KernelStore::make(llvm::ArrayRef<const Specialization*> claimed,
                                                     const Workload& workload) {
   const Digest digest = workloadDigest(workload);
-  llvm::Expected<const Compiler*> compiler = this->compiler();
   std::vector<Outcome> outcomes(claimed.size());
+  const std::optional<std::string> known = cache_ ? knownVersion() : std::nullopt;
+  if (known) {
+    findAllInCache(claimed, digest, known, outcomes);
+    if (llvm::all_of(outcomes, [](const Outcome& outcome) { return outcome.kernel != nullptr; })) return outcomes;
+  }
+  llvm::Expected<const Compiler*> compiler = this->compiler();
+  const std::optional<std::string> version = compiler ? std::optional(nvrtcVersion_) : std::nullopt;
+  if (version != known || !known) findAllInCache(claimed, digest, version, outcomes);
+
   std::vector<size_t> places;
   std::vector<const Specialization*> missing;
   for (size_t i = 0; i < claimed.size(); ++i) {
-    outcomes[i].kernel = findInCache(*claimed[i], digest, static_cast<bool>(compiler));
     if (outcomes[i].kernel) continue;
     places.push_back(i);
     missing.push_back(claimed[i]);
@@ -170,17 +182,29 @@ std::vector<KernelStore::Outcome> KernelStore::make(llvm::ArrayRef<const Special
   return outcomes;
 }
 
-Digest KernelStore::digestOf(const Specialization& specialization) const {
-  const std::string arch = specialization.target.arch();
-  return kernelDigest(specialization.sourceDigest, defaultOptions(arch), nvrtcVersion_, arch);
+std::optional<std::string> KernelStore::knownVersion() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (compiler_) return nvrtcVersion_;
+  }
+  const std::optional<NvrtcVersion> version = versionByName_ ? versionByName_() : std::nullopt;
+  if (!version) return std::nullopt;
+  return version->text();
+}
+
+void KernelStore::findAllInCache(llvm::ArrayRef<const Specialization*> claimed, const Digest& workload,
+                                 const std::optional<std::string>& nvrtcVersion, std::vector<Outcome>& outcomes) const {
+  for (size_t i = 0; i < claimed.size(); ++i)
+    if (!outcomes[i].kernel) outcomes[i].kernel = findInCache(*claimed[i], workload, nvrtcVersion);
 }
 
 KernelPointer KernelStore::findInCache(const Specialization& specialization, const Digest& workload,
-                                       bool hasCompiler) const {
+                                       const std::optional<std::string>& nvrtcVersion) const {
   if (!cache_) return nullptr;
   const std::string arch = specialization.target.arch();
-  std::optional<CachedKernel> cached = hasCompiler ? cache_->load({workload, arch, digestOf(specialization)})
-                                                   : cache_->loadBySource(workload, arch, specialization.sourceDigest);
+  std::optional<CachedKernel> cached = nvrtcVersion
+                                           ? cache_->load({workload, arch, digestOf(specialization, *nvrtcVersion)})
+                                           : cache_->loadBySource(workload, arch, specialization.sourceDigest);
   if (!cached) return nullptr;
   // The digest vouches for the bytes; what they need is read from them again, as the record is only text.
   llvm::Expected<CubinInfo> info = readCubin(cached->cubin, specialization.entry);
@@ -207,9 +231,9 @@ std::vector<KernelStore::Outcome> KernelStore::compileMissing(const Compiler& co
       outcomes.push_back({nullptr, takeSummary(compiled[i].takeError())});
       continue;
     }
-    auto kernel =
-        std::make_shared<const Kernel>(Kernel{*missing[i], digestOf(*missing[i]), std::move(compiled[i]->cubin),
-                                              compiled[i]->info, KernelOrigin::Compiled, compiled[i]->milliseconds});
+    auto kernel = std::make_shared<const Kernel>(Kernel{*missing[i], digestOf(*missing[i], nvrtcVersion_),
+                                                        std::move(compiled[i]->cubin), compiled[i]->info,
+                                                        KernelOrigin::Compiled, compiled[i]->milliseconds});
     keep(*kernel, workload);
     outcomes.push_back({std::move(kernel), std::nullopt});
   }

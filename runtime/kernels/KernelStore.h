@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace lathe {
 
@@ -40,9 +41,14 @@ public:
   using OpenNvrtc = std::function<llvm::Expected<Nvrtc>()>;
   using Warn = std::function<void(llvm::StringRef)>;
 
-  /// `cache` may be null. NVRTC is opened when it is first needed.
-  KernelStore(const Cache* cache, OpenNvrtc openNvrtc, CompilerOptions options, Warn warn)
-      : cache_(cache), openNvrtc_(std::move(openNvrtc)), options_(options), warn_(std::move(warn)) {}
+  using NvrtcVersionByName = std::function<std::optional<NvrtcVersion>()>;
+
+  /// `cache` may be null. NVRTC is opened when it is first needed: when a kernel is not in the cache, or when
+  /// `versionByName` is absent or does not know which version of NVRTC a kernel must be by.
+  KernelStore(const Cache* cache, OpenNvrtc openNvrtc, CompilerOptions options, Warn warn,
+              NvrtcVersionByName versionByName = nullptr)
+      : cache_(cache), openNvrtc_(std::move(openNvrtc)), options_(options), warn_(std::move(warn)),
+        versionByName_(std::move(versionByName)) {}
 
   /// The kernels of `specializations`, in their order; what has to be compiled is compiled in parallel. All belong to
   /// `workload`, under whose digest the cache keeps them. Errors of several kernels are joined; the kernels without an
@@ -67,18 +73,24 @@ private:
 
   /// Finds or compiles `claimed`; an outcome for each, in their order.
   std::vector<Outcome> make(llvm::ArrayRef<const Specialization*> claimed, const Workload& workload);
-  /// Null when the cache has none. Without a compiler a kernel by any version of NVRTC will do.
-  KernelPointer findInCache(const Specialization& specialization, const Digest& workload, bool hasCompiler) const;
+  /// The kernels of `claimed` that are in the cache, into those outcomes that have none.
+  void findAllInCache(llvm::ArrayRef<const Specialization*> claimed, const Digest& workload,
+                      const std::optional<std::string>& nvrtcVersion, std::vector<Outcome>& outcomes) const;
+  /// Null when the cache has none. Without `nvrtcVersion` a kernel by any version of NVRTC will do.
+  KernelPointer findInCache(const Specialization& specialization, const Digest& workload,
+                            const std::optional<std::string>& nvrtcVersion) const;
+  /// The version of NVRTC if it is known without opening it.
+  std::optional<std::string> knownVersion() const;
   /// Compiles and keeps `missing`; an outcome for each, in their order.
   std::vector<Outcome> compileMissing(const Compiler& compiler, llvm::ArrayRef<const Specialization*> missing,
                                       const Workload& workload) const;
   void keep(const Kernel& kernel, const Workload& workload) const;
-  Digest digestOf(const Specialization& specialization) const;
 
   const Cache* cache_;
   OpenNvrtc openNvrtc_;
   CompilerOptions options_;
   Warn warn_;
+  NvrtcVersionByName versionByName_;
 
   mutable std::mutex mutex_;
   std::map<Key, KernelPointer> kernels_;

@@ -4,6 +4,7 @@
 #include "tests/support/ValidationCases.h"
 
 #include "generator/Workload.h"
+#include "runtime/cache/Environment.h"
 #include "runtime/compile/Compiler.h"
 
 #include <catch2/catch.hpp>
@@ -64,7 +65,7 @@ TEST_CASE("Kernels of the search space compile without spilling more than is tol
   const size_t stride = strideText ? std::strtoul(strideText, nullptr, 10) : 613;
   REQUIRE(stride > 0);
   const char* only = std::getenv("LATHE_COMPILE_ARCH");
-  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", {"/usr/local/cuda/lib64"});
+  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", Environment::fromProcess().cudaSearchFolders);
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
     return;
@@ -87,7 +88,7 @@ TEST_CASE("Kernels of the search space compile without spilling more than is tol
 }
 
 TEST_CASE("The kernels that hardware validates compile without spilling more than is tolerated", "[compile]") {
-  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", {"/usr/local/cuda/lib64"});
+  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", Environment::fromProcess().cudaSearchFolders);
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
     return;

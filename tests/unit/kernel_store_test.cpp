@@ -92,14 +92,16 @@ public:
   FaultyNvrtc nvrtc{realNvrtc()};
   std::vector<std::string> warnings;
 
-private:
-  KernelStore& keep(KernelStore::OpenNvrtc open) {
+  /// A store with this NVRTC, kept until the end.
+  KernelStore& keep(KernelStore::OpenNvrtc open, KernelStore::NvrtcVersionByName version = nullptr) {
     const auto warn = [this](llvm::StringRef message) { warnings.push_back(message.str()); };
     caches_.push_back(std::make_unique<Cache>(root, std::vector<std::string>(), warn));
-    stores_.push_back(std::make_unique<KernelStore>(caches_.back().get(), std::move(open), CompilerOptions{}, warn));
+    stores_.push_back(std::make_unique<KernelStore>(caches_.back().get(), std::move(open), CompilerOptions{}, warn,
+                                                    std::move(version)));
     return *stores_.back();
   }
 
+private:
   std::vector<std::unique_ptr<Cache>> caches_;
   std::vector<std::unique_ptr<KernelStore>> stores_;
 };
@@ -207,7 +209,7 @@ TEST_CASE("without NVRTC a cached kernel is found by its source, and without bot
   const std::vector<KernelPointer> kernels = require(store.get({goodUnit("kept")}, kWorkload));
   CHECK(kernels.front()->origin == KernelOrigin::Cache);
 
-  const ErrorSummary missing = requireError(store.get({goodUnit("kept"), goodUnit("new")}, kWorkload));
+  const ErrorSummary missing = requireError(store.get({goodUnit("kept"), goodUnit("fresh")}, kWorkload));
   CHECK(missing.code == ErrorCode::MissingLibrary);
   CHECK_THAT(missing.message, Contains("there is no NVRTC here; install it"));
 
@@ -229,6 +231,36 @@ TEST_CASE("a kernel by another NVRTC is compiled anew where one is at hand, and 
   const KernelPointer fresh = require(fixture.store().get({goodUnit("kept")}, kWorkload)).front();
   CHECK(fresh->origin == KernelOrigin::Compiled);
   CHECK(fresh->digest != old->digest);
+}
+
+TEST_CASE("NVRTC stays closed while the cache has all kernels of its version") {
+  Fixture fixture;
+  require(fixture.store().get({goodUnit("kept")}, kWorkload));
+  const NvrtcVersion version = require(realNvrtc().version());
+  int opened = 0;
+  const auto storeThatKnows = [&](std::optional<NvrtcVersion> known) -> KernelStore& {
+    return fixture.keep(
+        [&]() -> llvm::Expected<Nvrtc> {
+          ++opened;
+          return fixture.nvrtc.table();
+        },
+        [known] { return known; });
+  };
+  KernelStore& store = storeThatKnows(version);
+  CHECK(require(store.get({goodUnit("kept")}, kWorkload)).front()->origin == KernelOrigin::Cache);
+  CHECK(opened == 0);
+  const std::vector<KernelPointer> both = require(store.get({goodUnit("kept"), goodUnit("fresh")}, kWorkload));
+  CHECK(both[1]->origin == KernelOrigin::Compiled);
+  CHECK(opened == 1);
+  CHECK(fixture.compilations() == 2);
+
+  // One that is mistaken, or does not know, costs an opened library and nothing else.
+  for (const std::optional<NvrtcVersion> known : {std::optional(NvrtcVersion{version.major, version.minor + 1}), {}}) {
+    opened = 0;
+    CHECK(require(storeThatKnows(known).get({goodUnit("kept")}, kWorkload)).front()->origin == KernelOrigin::Cache);
+    CHECK(opened == 1);
+  }
+  CHECK(fixture.compilations() == 2);
 }
 
 TEST_CASE("a cached file that is no kernel is compiled anew with a warning") {

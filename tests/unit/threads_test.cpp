@@ -93,7 +93,7 @@ TEST_CASE("threads that make the same plan get the same one, and its kernels are
   CHECK(failures.take() == std::vector<std::string>{});
   for (const PlanPointer& plan : plans) CHECK(plan == plans[0]);
   CHECK(plans[0]->plan.kernels().size() == 7);
-  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 7);
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == plans[0]->plan.kernels().size());
   plans.fill(nullptr);
   runtime.reset();
   CHECK(fake.leaks() == "");
