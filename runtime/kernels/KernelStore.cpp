@@ -21,7 +21,8 @@ CompileRequest requestFor(const Specialization& specialization) {
   return {specialization.entry + ".cu", specialization.entry, specialization.unit, specialization.target.arch(), {}};
 }
 
-KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
+/// The record of `kernel`, whose .cu has the text `source`.
+KernelRecord recordOf(const Kernel& kernel, llvm::StringRef source, llvm::StringRef nvrtcVersion) {
   const Specialization& specialization = kernel.specialization;
   KernelRecord record;
   record.kernelDigest = kernel.digest;
@@ -33,6 +34,7 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
   record.nvrtcVersion = nvrtcVersion.str();
   record.cubinBytes = kernel.cubin.size();
   record.cubinDigest = Digest::of(kernel.cubin);
+  record.textDigest = Digest::of(source);
   record.threads = specialization.threads;
   record.dynamicSharedBytes = specialization.sharedBytes;
   record.staticSharedBytes = kernel.info.sharedBytes;
@@ -244,8 +246,9 @@ void KernelStore::keep(const Kernel& kernel, const Workload& workload) const {
   if (!cache_) return;
   const Digest digest = workloadDigest(workload);
   const KernelKey key{digest, kernel.specialization.target.arch(), kernel.digest};
-  llvm::Error error =
-      cache_->store(key, {kernel.cubin, kernel.specialization.flattened(), recordOf(kernel, nvrtcVersion_)});
+  std::string source = kernel.specialization.flattened();
+  KernelRecord record = recordOf(kernel, source, nvrtcVersion_);
+  llvm::Error error = cache_->store(key, {kernel.cubin, std::move(source), std::move(record)});
   if (!error && !cache_->loadDocument(digest, "", "workload.json"))
     error = cache_->storeDocument(digest, "", "workload.json", canonicalJson(workload) + "\n");
   if (error) warn_("a kernel was not kept in the cache: " + llvm::toString(std::move(error)));
