@@ -223,6 +223,11 @@ TEST_CASE("run refuses what it cannot do") {
   const CommandResult missing = lathe({"run", "/nonexistent.safetensors"});
   CHECK(missing.exitCode == 3);
   CHECK_THAT(missing.err, Contains("lathe: error: /nonexistent.safetensors"));
+  for (const Words& words : {Words{"run", "/dev/zero"}, Words{"plan", "--arch", "sm_80", "--workload", "/dev/zero"}}) {
+    const CommandResult endless = lathe(words);
+    CHECK(endless.exitCode == 3);
+    CHECK_THAT(endless.err, Contains("/dev/zero") && Contains("device"));
+  }
   const CommandResult foreign = lathe({"run", LATHE_CLI});
   CHECK(foreign.exitCode == 3);
   const CommandResult gpu = lathe({"run", golden("plain_f32"), "--device", "cuda:0"});
