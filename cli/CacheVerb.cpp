@@ -8,7 +8,9 @@
 #include "generator/Config.h"
 #include "runtime/cache/CacheTools.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <ctime>
@@ -165,11 +167,20 @@ llvm::Expected<ExitCode> show(const CacheOptions& options, const Session& sessio
 
 //===-- verify, prune, clear, merge ---------------------------------------===//
 
+/// What became of the damaged kernels, to follow their number.
+std::string repairText(const CacheOptions& options, size_t damaged, size_t setAside) {
+  if (damaged == 0) return "";
+  if (!options.repair) return "; --repair sets them aside";
+  if (setAside == damaged) return ", set aside";
+  return llvm::formatv(", {0} of them set aside", setAside);
+}
+
 llvm::Expected<ExitCode> verify(const CacheOptions& options, const Session& session) {
   llvm::Expected<std::string> root = rootOf(options, session);
   if (!root) return root.takeError();
   const size_t checked = listCache(*root).size();
   const std::vector<DamagedEntry> damaged = verifyCache(*root, options.repair);
+  const auto setAside = static_cast<size_t>(llvm::count_if(damaged, [](const auto& one) { return one.isSetAside; }));
   llvm::json::Array array;
   Table table({{"kernel"}, {"arch"}, {"workload"}, {"what is wrong"}});
   for (const DamagedEntry& one : damaged) {
@@ -177,6 +188,7 @@ llvm::Expected<ExitCode> verify(const CacheOptions& options, const Session& sess
                Cell(one.reason, Tone::Bad)});
     llvm::json::Object object = jsonOf(one.entry);
     object["reason"] = one.reason;
+    object["set_aside"] = one.isSetAside;
     array.push_back(std::move(object));
   }
   if (options.json) {
@@ -185,12 +197,9 @@ llvm::Expected<ExitCode> verify(const CacheOptions& options, const Session& sess
   } else {
     if (!table.empty()) session.print(table);
     session.out << "checked " << checked << " kernels, " << damaged.size() << " damaged"
-                << (damaged.empty()  ? ""
-                    : options.repair ? ", set aside"
-                                     : "; --repair sets them aside")
-                << '\n';
+                << repairText(options, damaged.size(), setAside) << '\n';
   }
-  return damaged.empty() || options.repair ? ExitCode::Ok : ExitCode::CheckFailed;
+  return setAside == damaged.size() ? ExitCode::Ok : ExitCode::CheckFailed;
 }
 
 llvm::Expected<PruneLimits> limitsOf(const CacheOptions& options, const Session& session) {

@@ -8,6 +8,7 @@
 #include "cli/Models.h"
 #include "generator/Workload.h"
 #include "runtime/io/Case.h"
+#include "runtime/io/Safetensors.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -25,6 +26,7 @@ constexpr Shape kDefaultShape{.sequences = 4, .tokens = 1024};
 constexpr double kDefaultSoftcap = 30;
 
 llvm::Expected<Workload> readWorkload(const std::string& path) {
+  if (isDevice(path)) return makeError(ErrorCode::Io, "cannot read the workload {0}: it is a device, not a file", path);
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
   if (!buffer) return makeError(ErrorCode::Io, "cannot read the workload {0}: {1}", path, buffer.getError().message());
   llvm::Expected<Workload> workload = parseWorkload((*buffer)->getBuffer());

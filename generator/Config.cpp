@@ -209,9 +209,10 @@ int lathe::sharedBytes(const Config& config, Gemm gemm, const Workload& workload
 
 llvm::Error lathe::checkConfig(const Config& config, Gemm gemm, const Workload& workload, const Target& target) {
   for (const Field& field : kFields)
-    if (config.*field.member < 1)
-      return illegal(config, gemm,
-                     llvm::formatv("{0} is {1}; it must be at least 1", field.name, config.*field.member).str());
+    if (config.*field.member < 1 || config.*field.member > field.largest)
+      return illegal(
+          config, gemm,
+          llvm::formatv("{0} is {1}; it must be from 1 to {2}", field.name, config.*field.member, field.largest).str());
   const int64_t panel = 128 / sizeOf(workload.dtype);
   if (config.blockN % panel) return illegal(config, gemm, "the column tile must be a multiple of 128 bytes");
   if (llvm::Error error = checkFamily(config, gemm, workload, target)) return error;

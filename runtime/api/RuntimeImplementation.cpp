@@ -17,7 +17,8 @@ LibraryOpeners LibraryOpeners::fromEnvironment(const Environment& environment) {
   const std::string driverPath = environment.driverPath.value_or("libcuda.so.1");
   const std::string nvrtcPath = environment.nvrtcPath.value_or("");
   return {[driverPath] { return openDriver(driverPath); },
-          [nvrtcPath, folders = environment.cudaSearchFolders] { return openNvrtc(nvrtcPath, folders); }};
+          [nvrtcPath, folders = environment.cudaSearchFolders] { return openNvrtc(nvrtcPath, folders); },
+          [nvrtcPath, folders = environment.cudaSearchFolders] { return nvrtcVersionByName(nvrtcPath, folders); }};
 }
 
 size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key) const {
@@ -30,7 +31,7 @@ Runtime::Implementation::Implementation(Environment environment, CompilerOptions
                                         LibraryOpeners openers)
     : environment_(std::move(environment)), openers_(std::move(openers)), logger_(makeLogger(environment_)),
       cache_(environment_.cacheDir, environment_.cachePath, warn()),
-      store_(&cache_, openers_.nvrtc, compilerOptions, warn()) {}
+      store_(&cache_, openers_.nvrtc, compilerOptions, warn(), openers_.nvrtcVersion) {}
 
 std::function<void(llvm::StringRef)> Runtime::Implementation::warn() const {
   return [logger = logger_](llvm::StringRef message) { logger->warn("{}", message.str()); };

@@ -21,6 +21,8 @@ namespace lathe {
 struct LibraryOpeners {
   std::function<llvm::Expected<Driver>()> driver;
   std::function<llvm::Expected<Nvrtc>()> nvrtc;
+  /// The version of that NVRTC if it is known without opening it.
+  std::function<std::optional<NvrtcVersion>()> nvrtcVersion = nullptr;
 
   static LibraryOpeners fromEnvironment(const Environment& environment);
 };

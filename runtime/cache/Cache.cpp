@@ -151,6 +151,8 @@ llvm::Expected<CachedKernel> readOnce(llvm::StringRef folder, llvm::StringRef he
   if (!withSource) return kernel;
   llvm::Expected<std::string> source = readPart(joined(folder, hex + ".cu"), kMostTextBytes);
   if (!source) return source.takeError();
+  if (Digest::of(*source) != kernel.record.textDigest)
+    return makeError(ErrorCode::Corrupt, "the SHA-256 of the source is not that of its record");
   kernel.source = std::move(*source);
   return kernel;
 }

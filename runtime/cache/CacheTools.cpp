@@ -239,10 +239,12 @@ std::vector<DamagedEntry> lathe::verifyCache(llvm::StringRef root, bool repair) 
     if (!kernel) summary = takeSummary(kernel.takeError());
     if (hasVanished(summary, folder, entry.hex)) continue;
     damaged.push_back({entry, summary.message});
+    DamagedEntry& one = damaged.back();
+    if (!repair) continue;
     // One that this process lacks the means to read may be a good one.
-    if (repair && summary.code == ErrorCode::Io) damaged.back().reason += "; it is not set aside";
-    if (repair && summary.code != ErrorCode::Io && !setAside(folder, entry.hex))
-      damaged.back().reason += "; it cannot be set aside";
+    one.isSetAside = summary.code != ErrorCode::Io && setAside(folder, entry.hex);
+    if (!one.isSetAside)
+      one.reason += summary.code == ErrorCode::Io ? "; it is not set aside" : "; it cannot be set aside";
   }
   return damaged;
 }

@@ -42,8 +42,10 @@ llvm::Expected<CacheEntry> findEntry(llvm::StringRef root, llvm::StringRef prefi
 struct DamagedEntry {
   CacheEntry entry;
   std::string reason;
+  /// Whether it no longer counts; the reason says why not.
+  bool isSetAside = false;
 };
-/// Checks every entry as a load would; with `repair` sets the damaged ones aside. The reason says where that failed.
+/// Checks every entry as a load would, and its source; with `repair` sets the damaged ones aside.
 std::vector<DamagedEntry> verifyCache(llvm::StringRef root, bool repair);
 
 /// What was removed; what may not be removed is not counted.

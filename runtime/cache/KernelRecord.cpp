@@ -43,6 +43,7 @@ constexpr DigestField kDigests[] = {
     {"kernel_digest", &KernelRecord::kernelDigest},
     {"source_digest", &KernelRecord::sourceDigest},
     {"cubin_digest", &KernelRecord::cubinDigest},
+    {"text_digest", &KernelRecord::textDigest},
 };
 
 constexpr const char* kRecordDigest = "record_digest";

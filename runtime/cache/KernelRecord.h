@@ -28,6 +28,8 @@ struct KernelRecord {
   std::string nvrtcVersion;
   uint64_t cubinBytes = 0;
   Digest cubinDigest;
+  /// Of the text of the .cu.
+  Digest textDigest;
   int64_t threads = 0;
   int64_t dynamicSharedBytes = 0;
   int64_t staticSharedBytes = 0;

@@ -8,6 +8,7 @@
 #include "runtime/driver/DynamicLibrary.h"
 #include "templates/EmbeddedTemplates.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
@@ -66,6 +67,21 @@ std::vector<std::string> candidates(llvm::ArrayRef<std::string> searchFolders) {
   }
   paths.insert(paths.end(), std::begin(kLibraryNames), std::end(kLibraryNames));
   return paths;
+}
+
+/// The versions of all libnvrtc-builtins in `folder`.
+std::vector<NvrtcVersion> builtinsIn(llvm::StringRef folder) {
+  std::vector<NvrtcVersion> versions;
+  std::error_code code;
+  for (llvm::sys::fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
+    llvm::StringRef name = llvm::sys::path::filename(it->path());
+    NvrtcVersion version;
+    // What follows the minor number, if anything, is the number of a patch.
+    if (name.consume_front("libnvrtc-builtins.so.") && !name.consumeInteger(10, version.major) &&
+        name.consume_front(".") && !name.consumeInteger(10, version.minor) && !llvm::is_contained(versions, version))
+      versions.push_back(version);
+  }
+  return versions;
 }
 
 /// A program and its destruction.
@@ -219,6 +235,19 @@ llvm::Expected<Nvrtc> lathe::openNvrtc(llvm::StringRef path, llvm::ArrayRef<std:
   return makeError(ErrorCode::MissingLibrary,
                    "NVRTC, the CUDA run-time compiler, was not found: {0}. Tried (folders searched: {1}):{2}",
                    kInstallNvrtc, path.empty() ? folders : "none, as a path was given", reasons);
+}
+
+std::optional<NvrtcVersion> lathe::nvrtcVersionByName(llvm::StringRef path, llvm::ArrayRef<std::string> searchFolders) {
+  const std::string library = path.empty() ? candidates(searchFolders).front() : path.str();
+  const llvm::StringRef folder = llvm::sys::path::parent_path(library);
+  // Without a folder the system's loader decides.
+  if (folder.empty() || !llvm::sys::fs::exists(library)) return std::nullopt;
+  std::vector<NvrtcVersion> versions = builtinsIn(folder);
+  llvm::StringRef name = llvm::sys::path::filename(library);
+  if (int major = 0; name.consume_front("libnvrtc.so.") && !name.consumeInteger(10, major))
+    llvm::erase_if(versions, [&](const NvrtcVersion& version) { return version.major != major; });
+  if (versions.size() != 1) return std::nullopt;
+  return versions.front();
 }
 
 std::vector<std::string> lathe::defaultOptions(llvm::StringRef arch) {

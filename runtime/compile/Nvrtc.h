@@ -18,6 +18,7 @@
 
 #include <nvrtc.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,11 @@ template <typename Visit> void forEachEntry(Nvrtc& nvrtc, Visit visit) {
 /// each of `searchFolders` in order, then wherever the system's loader looks. The error, ErrorCode::MissingLibrary,
 /// lists what was tried and says how to install it.
 llvm::Expected<Nvrtc> openNvrtc(llvm::StringRef path, llvm::ArrayRef<std::string> searchFolders);
+
+/// The version of the library that `openNvrtc` would open, as far as the names of files tell: beside libnvrtc.so.13
+/// lies libnvrtc-builtins.so.13.0. Takes microseconds, where opening NVRTC takes milliseconds, or tens of them when it
+/// has to be read from a disk. None when the names do not tell.
+std::optional<NvrtcVersion> nvrtcVersionByName(llvm::StringRef path, llvm::ArrayRef<std::string> searchFolders);
 
 /// One unit to compile.
 struct CompileRequest {

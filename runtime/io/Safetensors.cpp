@@ -342,7 +342,16 @@ llvm::Expected<std::vector<int64_t>> lathe::toIntegers(const TensorView& tensor)
   }
 }
 
+bool lathe::isDevice(llvm::StringRef path) {
+  using llvm::sys::fs::file_type;
+  llvm::sys::fs::file_status status;
+  if (llvm::sys::fs::status(path, status)) return false;
+  return status.type() == file_type::character_file || status.type() == file_type::block_file;
+}
+
 llvm::Expected<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
+  if (isDevice(path))
+    return makeError(ErrorCode::Io, "{0}: cannot be read: it is a device, not a file; check the path", path);
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer =
       llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
   if (!buffer)

@@ -52,6 +52,9 @@ llvm::StringRef toString(TensorType type);
 /// Bytes of one element.
 int64_t sizeOf(TensorType type);
 
+/// Whether `path` is a device such as /dev/zero, which may have no end.
+bool isDevice(llvm::StringRef path);
+
 /// One tensor of a file. The bytes are row-major and little endian, and may lie at any address: copy them out before
 /// use as numbers.
 struct TensorView {

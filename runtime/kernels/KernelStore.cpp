@@ -7,6 +7,8 @@
 
 #include "generator/Workload.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace lathe;
 
 llvm::StringRef lathe::toString(KernelOrigin origin) {
@@ -19,7 +21,8 @@ CompileRequest requestFor(const Specialization& specialization) {
   return {specialization.entry + ".cu", specialization.entry, specialization.unit, specialization.target.arch(), {}};
 }
 
-KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
+/// The record of `kernel`, whose .cu has the text `source`.
+KernelRecord recordOf(const Kernel& kernel, llvm::StringRef source, llvm::StringRef nvrtcVersion) {
   const Specialization& specialization = kernel.specialization;
   KernelRecord record;
   record.kernelDigest = kernel.digest;
@@ -31,6 +34,7 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
   record.nvrtcVersion = nvrtcVersion.str();
   record.cubinBytes = kernel.cubin.size();
   record.cubinDigest = Digest::of(kernel.cubin);
+  record.textDigest = Digest::of(source);
   record.threads = specialization.threads;
   record.dynamicSharedBytes = specialization.sharedBytes;
   record.staticSharedBytes = kernel.info.sharedBytes;
@@ -41,6 +45,11 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
   record.created = utcNow();
   record.latheVersion = LATHE_VERSION;
   return record;
+}
+
+Digest digestOf(const Specialization& specialization, llvm::StringRef nvrtcVersion) {
+  const std::string arch = specialization.target.arch();
+  return kernelDigest(specialization.sourceDigest, defaultOptions(arch), nvrtcVersion, arch);
 }
 
 } // namespace
@@ -58,56 +67,146 @@ llvm::Expected<const Compiler*> KernelStore::compiler() {
   return compiler_.get();
 }
 
+/// The kernels of one call of `get`: those in memory, those that this thread has claimed, and those to wait for.
+class KernelStore::Claims {
+public:
+  Claims(KernelStore& store, llvm::ArrayRef<Specialization> specializations) : store_(store) {
+    const std::lock_guard lock(store_.mutex_);
+    for (const Specialization& specialization : specializations) {
+      Key key = keyOf(specialization);
+      if (const auto found = store_.kernels_.find(key); found != store_.kernels_.end()) {
+        outcomes_.push_back(ready({found->second, std::nullopt}));
+        continue;
+      }
+      const auto [pending, isNew] = store_.pending_.try_emplace(std::move(key));
+      if (isNew) {
+        pending->second = promises_.emplace_back().get_future().share();
+        claimed_.push_back(&specialization);
+      }
+      outcomes_.push_back(pending->second);
+    }
+  }
+  Claims(const Claims&) = delete;
+  Claims& operator=(const Claims&) = delete;
+  /// Claims that were not settled, as an exception passes, fail: nobody waits for ever.
+  ~Claims() {
+    if (!isSettled_) settle({claimed_.size(), Outcome{nullptr, ErrorSummary{ErrorCode::Internal, kInterrupted}}});
+  }
+
+  llvm::ArrayRef<const Specialization*> claimed() const { return claimed_; }
+
+  /// Hands `outcomes`, in the order of `claimed()`, to all who wait.
+  void settle(const std::vector<Outcome>& outcomes) {
+    {
+      const std::lock_guard lock(store_.mutex_);
+      for (size_t i = 0; i < claimed_.size(); ++i) {
+        const Key key = keyOf(*claimed_[i]);
+        if (outcomes[i].kernel) store_.kernels_.try_emplace(key, outcomes[i].kernel);
+        store_.pending_.erase(key);
+      }
+    }
+    for (size_t i = 0; i < claimed_.size(); ++i) promises_[i].set_value(outcomes[i]);
+    isSettled_ = true;
+  }
+
+  /// All outcomes, in the order of the specializations; waits for other threads. What was claimed must be settled
+  /// before: two threads that wait for each other's kernels have then both made theirs.
+  llvm::Expected<std::vector<KernelPointer>> wait() const {
+    std::vector<KernelPointer> kernels;
+    llvm::Error errors = llvm::Error::success();
+    // What all kernels lack, such as NVRTC, is told once.
+    llvm::StringSet<> told;
+    for (const std::shared_future<Outcome>& future : outcomes_) {
+      const Outcome& outcome = future.get();
+      kernels.push_back(outcome.kernel);
+      if (outcome.error && told.insert(outcome.error->message).second)
+        errors = llvm::joinErrors(std::move(errors), makeError(outcome.error->code, "{0}", outcome.error->message));
+    }
+    if (errors) return errors;
+    return kernels;
+  }
+
+private:
+  static constexpr const char* kInterrupted = "the thread that compiled this kernel was interrupted; try again";
+
+  static std::shared_future<Outcome> ready(Outcome outcome) {
+    std::promise<Outcome> promise;
+    promise.set_value(std::move(outcome));
+    return promise.get_future().share();
+  }
+
+  KernelStore& store_;
+  std::vector<const Specialization*> claimed_;
+  /// In the order of `claimed_`.
+  std::vector<std::promise<Outcome>> promises_;
+  std::vector<std::shared_future<Outcome>> outcomes_;
+  bool isSettled_ = false;
+};
+
+KernelStore::Key KernelStore::keyOf(const Specialization& specialization) {
+  return {specialization.sourceDigest, specialization.target.arch()};
+}
+
 llvm::Expected<std::vector<KernelPointer>> KernelStore::get(llvm::ArrayRef<Specialization> specializations,
                                                             const Workload& workload) {
-  std::vector<KernelPointer> kernels = findInMemory(specializations);
-  if (llvm::none_of(kernels, [](const KernelPointer& kernel) { return kernel == nullptr; })) return kernels;
+  Claims claims(*this, specializations);
+  if (!claims.claimed().empty()) claims.settle(make(claims.claimed(), workload));
+  return claims.wait();
+}
 
+std::vector<KernelStore::Outcome> KernelStore::make(llvm::ArrayRef<const Specialization*> claimed,
+                                                    const Workload& workload) {
   const Digest digest = workloadDigest(workload);
+  std::vector<Outcome> outcomes(claimed.size());
+  const std::optional<std::string> known = cache_ ? knownVersion() : std::nullopt;
+  if (known) {
+    findAllInCache(claimed, digest, known, outcomes);
+    if (llvm::all_of(outcomes, [](const Outcome& outcome) { return outcome.kernel != nullptr; })) return outcomes;
+  }
   llvm::Expected<const Compiler*> compiler = this->compiler();
-  std::vector<size_t> missing;
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    if (!kernels[i]) kernels[i] = findInCache(specializations[i], digest, static_cast<bool>(compiler));
-    if (!kernels[i]) missing.push_back(i);
+  const std::optional<std::string> version = compiler ? std::optional(nvrtcVersion_) : std::nullopt;
+  if (version != known || !known) findAllInCache(claimed, digest, version, outcomes);
+
+  std::vector<size_t> places;
+  std::vector<const Specialization*> missing;
+  for (size_t i = 0; i < claimed.size(); ++i) {
+    if (outcomes[i].kernel) continue;
+    places.push_back(i);
+    missing.push_back(claimed[i]);
   }
-  if (missing.empty()) {
-    if (!compiler) llvm::consumeError(compiler.takeError());
-  } else if (!compiler) {
-    return compiler.takeError();
-  } else if (llvm::Error error = compileMissing(**compiler, specializations, missing, workload, kernels)) {
-    return error;
+  if (!compiler) {
+    const ErrorSummary error = takeSummary(compiler.takeError());
+    for (const size_t i : places) outcomes[i].error = error;
+  } else if (!missing.empty()) {
+    std::vector<Outcome> compiled = compileMissing(**compiler, missing, workload);
+    for (size_t k = 0; k < places.size(); ++k) outcomes[places[k]] = std::move(compiled[k]);
   }
-  remember(kernels);
-  return kernels;
+  return outcomes;
 }
 
-std::vector<KernelPointer> KernelStore::findInMemory(llvm::ArrayRef<Specialization> specializations) const {
-  std::vector<KernelPointer> kernels;
-  const std::lock_guard lock(mutex_);
-  for (const Specialization& specialization : specializations) {
-    const auto found = kernels_.find({specialization.sourceDigest, specialization.target.arch()});
-    kernels.push_back(found == kernels_.end() ? nullptr : found->second);
+std::optional<std::string> KernelStore::knownVersion() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (compiler_) return nvrtcVersion_;
   }
-  return kernels;
+  const std::optional<NvrtcVersion> version = versionByName_ ? versionByName_() : std::nullopt;
+  if (!version) return std::nullopt;
+  return version->text();
 }
 
-void KernelStore::remember(llvm::ArrayRef<KernelPointer> kernels) {
-  const std::lock_guard lock(mutex_);
-  for (const KernelPointer& kernel : kernels)
-    kernels_.try_emplace({kernel->specialization.sourceDigest, kernel->specialization.target.arch()}, kernel);
-}
-
-Digest KernelStore::digestOf(const Specialization& specialization) const {
-  const std::string arch = specialization.target.arch();
-  return kernelDigest(specialization.sourceDigest, defaultOptions(arch), nvrtcVersion_, arch);
+void KernelStore::findAllInCache(llvm::ArrayRef<const Specialization*> claimed, const Digest& workload,
+                                 const std::optional<std::string>& nvrtcVersion, std::vector<Outcome>& outcomes) const {
+  for (size_t i = 0; i < claimed.size(); ++i)
+    if (!outcomes[i].kernel) outcomes[i].kernel = findInCache(*claimed[i], workload, nvrtcVersion);
 }
 
 KernelPointer KernelStore::findInCache(const Specialization& specialization, const Digest& workload,
-                                       bool hasCompiler) const {
+                                       const std::optional<std::string>& nvrtcVersion) const {
   if (!cache_) return nullptr;
   const std::string arch = specialization.target.arch();
-  std::optional<CachedKernel> cached = hasCompiler ? cache_->load({workload, arch, digestOf(specialization)})
-                                                   : cache_->loadBySource(workload, arch, specialization.sourceDigest);
+  std::optional<CachedKernel> cached = nvrtcVersion
+                                           ? cache_->load({workload, arch, digestOf(specialization, *nvrtcVersion)})
+                                           : cache_->loadBySource(workload, arch, specialization.sourceDigest);
   if (!cached) return nullptr;
   // The digest vouches for the bytes; what they need is read from them again, as the record is only text.
   llvm::Expected<CubinInfo> info = readCubin(cached->cubin, specialization.entry);
@@ -121,35 +220,35 @@ KernelPointer KernelStore::findInCache(const Specialization& specialization, con
       Kernel{specialization, cached->record.kernelDigest, std::move(cached->cubin), *info, KernelOrigin::Cache, 0.0});
 }
 
-llvm::Error KernelStore::compileMissing(const Compiler& compiler, llvm::ArrayRef<Specialization> specializations,
-                                        llvm::ArrayRef<size_t> missing, const Workload& workload,
-                                        std::vector<KernelPointer>& kernels) const {
+std::vector<KernelStore::Outcome> KernelStore::compileMissing(const Compiler& compiler,
+                                                              llvm::ArrayRef<const Specialization*> missing,
+                                                              const Workload& workload) const {
   std::vector<CompileRequest> requests;
-  for (const size_t i : missing) requests.push_back(requestFor(specializations[i]));
+  for (const Specialization* specialization : missing) requests.push_back(requestFor(*specialization));
   std::vector<llvm::Expected<CompiledKernel>> compiled = compiler.compileAll(requests);
 
-  llvm::Error errors = llvm::Error::success();
-  for (size_t k = 0; k < missing.size(); ++k) {
-    const Specialization& specialization = specializations[missing[k]];
-    if (!compiled[k]) {
-      errors = llvm::joinErrors(std::move(errors), compiled[k].takeError());
+  std::vector<Outcome> outcomes;
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (!compiled[i]) {
+      outcomes.push_back({nullptr, takeSummary(compiled[i].takeError())});
       continue;
     }
-    auto kernel =
-        std::make_shared<const Kernel>(Kernel{specialization, digestOf(specialization), std::move(compiled[k]->cubin),
-                                              compiled[k]->info, KernelOrigin::Compiled, compiled[k]->milliseconds});
+    auto kernel = std::make_shared<const Kernel>(Kernel{*missing[i], digestOf(*missing[i], nvrtcVersion_),
+                                                        std::move(compiled[i]->cubin), compiled[i]->info,
+                                                        KernelOrigin::Compiled, compiled[i]->milliseconds});
     keep(*kernel, workload);
-    kernels[missing[k]] = std::move(kernel);
+    outcomes.push_back({std::move(kernel), std::nullopt});
   }
-  return errors;
+  return outcomes;
 }
 
 void KernelStore::keep(const Kernel& kernel, const Workload& workload) const {
   if (!cache_) return;
   const Digest digest = workloadDigest(workload);
   const KernelKey key{digest, kernel.specialization.target.arch(), kernel.digest};
-  llvm::Error error =
-      cache_->store(key, {kernel.cubin, kernel.specialization.flattened(), recordOf(kernel, nvrtcVersion_)});
+  std::string source = kernel.specialization.flattened();
+  KernelRecord record = recordOf(kernel, source, nvrtcVersion_);
+  llvm::Error error = cache_->store(key, {kernel.cubin, std::move(source), std::move(record)});
   if (!error && !cache_->loadDocument(digest, "", "workload.json"))
     error = cache_->storeDocument(digest, "", "workload.json", canonicalJson(workload) + "\n");
   if (error) warn_("a kernel was not kept in the cache: " + llvm::toString(std::move(error)));

@@ -223,6 +223,11 @@ TEST_CASE("run refuses what it cannot do") {
   const CommandResult missing = lathe({"run", "/nonexistent.safetensors"});
   CHECK(missing.exitCode == 3);
   CHECK_THAT(missing.err, Contains("lathe: error: /nonexistent.safetensors"));
+  for (const Words& words : {Words{"run", "/dev/zero"}, Words{"plan", "--arch", "sm_80", "--workload", "/dev/zero"}}) {
+    const CommandResult endless = lathe(words);
+    CHECK(endless.exitCode == 3);
+    CHECK_THAT(endless.err, Contains("/dev/zero") && Contains("device"));
+  }
   const CommandResult foreign = lathe({"run", LATHE_CLI});
   CHECK(foreign.exitCode == 3);
   const CommandResult gpu = lathe({"run", golden("plain_f32"), "--device", "cuda:0"});
@@ -440,6 +445,13 @@ TEST_CASE("compile fills a cache, which can be listed, shown, checked, merged, p
     CHECK(damaged.exitCode == 1);
     CHECK_THAT(damaged.out, Contains(digest.substr(7, 12)) && Contains("1 damaged; --repair sets them aside"));
     CHECK(arrayIn(parsed(lathe({"cache", "verify", "--json"}).out), "damaged").size() == 1);
+    // So long a path that its files can be read, but have no room for the name of one that is set aside.
+    std::string longDir = lathe.cacheDir();
+    const size_t below = std::string("/v1//").size() + 64 + textIn(record, "arch").size();
+    while (longDir.size() + below < 4020) longDir += longDir.size() % 2 ? "/." : "/";
+    const CommandResult stuck = lathe({"cache", "verify", "--repair", "--cache-dir", longDir});
+    CHECK(stuck.exitCode == 1);
+    CHECK_THAT(stuck.out, Contains("1 damaged, 0 of them set aside") && Contains("cannot be set aside"));
     CHECK(lathe({"cache", "verify", "--repair"}).exitCode == 0);
     CHECK(lathe({"cache", "verify"}).exitCode == 0);
     CHECK(arrayIn(parsed(lathe({"cache", "ls", "--json"}).out), "entries").size() == count - 1);

@@ -33,6 +33,7 @@ inline CachedKernel sampleKernel(llvm::StringRef name,
   record.kernelDigest = kernelDigest(record.sourceDigest, record.compileOptions, record.nvrtcVersion, record.arch);
   record.cubinBytes = kernel.cubin.size();
   record.cubinDigest = Digest::of(kernel.cubin);
+  record.textDigest = Digest::of(kernel.source);
   record.threads = 256;
   record.registers = 168;
   record.config = llvm::json::Object{{"block_m", 128}};

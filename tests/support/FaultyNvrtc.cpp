@@ -29,6 +29,7 @@ struct FaultyNvrtc::State {
   std::map<std::string, Fault, std::less<>> faults;
   std::map<std::string, size_t, std::less<>> calls;
   size_t livePrograms = 0;
+  std::function<void()> beforeCompilations = [] {};
 
   /// Counts the call `name` and returns the fault that it must fail with.
   nvrtcResult takeFault(const char* name) {
@@ -82,6 +83,7 @@ nvrtcResult createProgram(nvrtcProgram* program, const char* source, const char*
 }
 
 nvrtcResult compileProgram(nvrtcProgram program, int count, const char* const* options) {
+  currentState.load()->beforeCompilations();
   return forward("nvrtcCompileProgram", &Nvrtc::compileProgram, program, count, options);
 }
 
@@ -142,6 +144,10 @@ Nvrtc FaultyNvrtc::table() const {
 void FaultyNvrtc::failNext(llvm::StringRef name, nvrtcResult result, int afterCalls) {
   std::lock_guard lock(state_->mutex);
   state_->faults[name.str()] = {afterCalls, result};
+}
+
+void FaultyNvrtc::beforeCompilations(std::function<void()> hook) {
+  state_->beforeCompilations = std::move(hook);
 }
 
 size_t FaultyNvrtc::callCount(llvm::StringRef name) const {

@@ -7,6 +7,7 @@
 
 #include "runtime/compile/Nvrtc.h"
 
+#include <functional>
 #include <memory>
 
 namespace lathe::test {
@@ -26,6 +27,9 @@ public:
   /// Lets `afterCalls` calls of the C function `name` pass, then fails the next with `result` without making it.
   /// `nvrtcDestroyProgram` destroys the program all the same.
   void failNext(llvm::StringRef name, nvrtcResult result, int afterCalls = 0);
+
+  /// Calls `hook` at the begin of every compilation, on its thread. To be set while nothing compiles.
+  void beforeCompilations(std::function<void()> hook);
 
   /// Calls of `name` so far.
   size_t callCount(llvm::StringRef name) const;

@@ -4,6 +4,7 @@
 #include "tests/support/ValidationCases.h"
 
 #include "generator/Workload.h"
+#include "runtime/cache/Environment.h"
 #include "runtime/compile/Compiler.h"
 
 #include <catch2/catch.hpp>
@@ -75,7 +76,7 @@ TEST_CASE("Kernels of the search space compile without spilling", "[compile]") {
   const size_t stride = strideText ? std::strtoul(strideText, nullptr, 10) : 1531;
   REQUIRE(stride > 0);
   const char* only = std::getenv("LATHE_COMPILE_ARCH");
-  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", {"/usr/local/cuda/lib64"});
+  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", Environment::fromProcess().cudaSearchFolders);
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
     return;
@@ -98,7 +99,7 @@ TEST_CASE("Kernels of the search space compile without spilling", "[compile]") {
 }
 
 TEST_CASE("The kernels that hardware validates compile without spilling", "[compile]") {
-  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", {"/usr/local/cuda/lib64"});
+  llvm::Expected<Nvrtc> nvrtc = openNvrtc("", Environment::fromProcess().cudaSearchFolders);
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
     return;

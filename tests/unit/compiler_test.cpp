@@ -3,6 +3,7 @@
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/cache/Environment.h"
 #include "runtime/compile/Compiler.h"
 #include "tests/support/Failures.h"
 #include "tests/support/FaultyNvrtc.h"
@@ -13,7 +14,7 @@ using namespace lathe::test;
 namespace {
 
 const Nvrtc& realNvrtc() {
-  static const Nvrtc nvrtc = require(openNvrtc("", {"/usr/local/cuda/lib64"}));
+  static const Nvrtc nvrtc = require(openNvrtc("", Environment::fromProcess().cudaSearchFolders));
   return nvrtc;
 }
 

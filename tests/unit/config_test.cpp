@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <limits>
+
 using namespace lathe;
 using lathe::test::require;
 using lathe::test::requireError;
@@ -175,7 +177,7 @@ TEST_CASE("Families and products have names that read back") {
   CHECK(config.threads() == 8 * 32 + 128);
 }
 
-TEST_CASE("A config without a positive number in every field is refused") {
+TEST_CASE("A config without a sensible number in every field is refused") {
   Workload workload;
   workload.hidden = 4096;
   workload.vocab = 1000;
@@ -189,7 +191,8 @@ TEST_CASE("A config without a positive number in every field is refused") {
   for (const Config& config : legal) {
     require(checkConfig(config, Gemm::Logits, workload, target));
     for (const auto member : members)
-      for (const int value : {0, -64}) {
+      // 2^28 warps of 16 rows have no rows in 32 bits.
+      for (const int value : {0, -64, 1 << 28, 1 << 30, std::numeric_limits<int>::max()}) {
         Config wrong = config;
         wrong.*member = value;
         CHECK(requireError(checkConfig(wrong, Gemm::Logits, workload, target)).code == ErrorCode::Unsupported);

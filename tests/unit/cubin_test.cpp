@@ -3,6 +3,7 @@
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/cache/Environment.h"
 #include "runtime/compile/Cubin.h"
 #include "runtime/compile/Nvrtc.h"
 #include "tests/support/Failures.h"
@@ -97,7 +98,7 @@ AssemblerReport reportOn(const std::string& log, const std::string& kernel) {
 }
 
 CompileOutput compileSource(const std::string& arch, std::vector<std::string> options) {
-  static const Nvrtc nvrtc = require(openNvrtc("", {"/usr/local/cuda/lib64"}));
+  static const Nvrtc nvrtc = require(openNvrtc("", Environment::fromProcess().cudaSearchFolders));
   return require(compile(nvrtc, {"cubin_test.cu", "plain", kSource, arch, std::move(options)}));
 }
 

@@ -72,6 +72,7 @@ TEST_CASE("A field of a wrong type or range is refused by name") {
       {"kernel_digest", "sha256:12"},
       {"source_digest", std::string(64, 'g')},
       {"cubin_digest", 5},
+      {"text_digest", ""},
       {"compile_options", "--std=c++20"},
       {"compile_options", llvm::json::Array{"--std=c++20", 1}},
   };

@@ -13,6 +13,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <barrier>
+#include <set>
+#include <thread>
+#include <variant>
+
 using namespace lathe;
 using namespace lathe::test;
 using Catch::Matchers::Contains;
@@ -45,6 +50,25 @@ Specialization badUnit(const std::string& entry) {
   return unitOf(entry, "x = unknown_" + entry + ";", "sm_90a");
 }
 
+/// What `store` has for each of `batches`, each asked for on a thread of its own, all at once.
+std::vector<std::variant<std::vector<KernelPointer>, ErrorSummary>>
+getAtOnce(KernelStore& store, llvm::ArrayRef<std::vector<Specialization>> batches) {
+  std::vector<std::variant<std::vector<KernelPointer>, ErrorSummary>> results(batches.size());
+  std::barrier start(static_cast<std::ptrdiff_t>(batches.size()));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < batches.size(); ++i)
+    threads.emplace_back([&, i] {
+      start.arrive_and_wait();
+      llvm::Expected<std::vector<KernelPointer>> kernels = store.get(batches[i], kWorkload);
+      if (kernels)
+        results[i] = std::move(*kernels);
+      else
+        results[i] = takeSummary(kernels.takeError());
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
 /// A folder for a cache, an NVRTC that counts, and the warnings of all stores.
 class Fixture {
 public:
@@ -68,14 +92,16 @@ public:
   FaultyNvrtc nvrtc{realNvrtc()};
   std::vector<std::string> warnings;
 
-private:
-  KernelStore& keep(KernelStore::OpenNvrtc open) {
+  /// A store with this NVRTC, kept until the end.
+  KernelStore& keep(KernelStore::OpenNvrtc open, KernelStore::NvrtcVersionByName version = nullptr) {
     const auto warn = [this](llvm::StringRef message) { warnings.push_back(message.str()); };
     caches_.push_back(std::make_unique<Cache>(root, std::vector<std::string>(), warn));
-    stores_.push_back(std::make_unique<KernelStore>(caches_.back().get(), std::move(open), CompilerOptions{}, warn));
+    stores_.push_back(std::make_unique<KernelStore>(caches_.back().get(), std::move(open), CompilerOptions{}, warn,
+                                                    std::move(version)));
     return *stores_.back();
   }
 
+private:
   std::vector<std::unique_ptr<Cache>> caches_;
   std::vector<std::unique_ptr<KernelStore>> stores_;
 };
@@ -183,7 +209,7 @@ TEST_CASE("without NVRTC a cached kernel is found by its source, and without bot
   const std::vector<KernelPointer> kernels = require(store.get({goodUnit("kept")}, kWorkload));
   CHECK(kernels.front()->origin == KernelOrigin::Cache);
 
-  const ErrorSummary missing = requireError(store.get({goodUnit("kept"), goodUnit("new")}, kWorkload));
+  const ErrorSummary missing = requireError(store.get({goodUnit("kept"), goodUnit("fresh")}, kWorkload));
   CHECK(missing.code == ErrorCode::MissingLibrary);
   CHECK_THAT(missing.message, Contains("there is no NVRTC here; install it"));
 
@@ -205,6 +231,36 @@ TEST_CASE("a kernel by another NVRTC is compiled anew where one is at hand, and 
   const KernelPointer fresh = require(fixture.store().get({goodUnit("kept")}, kWorkload)).front();
   CHECK(fresh->origin == KernelOrigin::Compiled);
   CHECK(fresh->digest != old->digest);
+}
+
+TEST_CASE("NVRTC stays closed while the cache has all kernels of its version") {
+  Fixture fixture;
+  require(fixture.store().get({goodUnit("kept")}, kWorkload));
+  const NvrtcVersion version = require(realNvrtc().version());
+  int opened = 0;
+  const auto storeThatKnows = [&](std::optional<NvrtcVersion> known) -> KernelStore& {
+    return fixture.keep(
+        [&]() -> llvm::Expected<Nvrtc> {
+          ++opened;
+          return fixture.nvrtc.table();
+        },
+        [known] { return known; });
+  };
+  KernelStore& store = storeThatKnows(version);
+  CHECK(require(store.get({goodUnit("kept")}, kWorkload)).front()->origin == KernelOrigin::Cache);
+  CHECK(opened == 0);
+  const std::vector<KernelPointer> both = require(store.get({goodUnit("kept"), goodUnit("fresh")}, kWorkload));
+  CHECK(both[1]->origin == KernelOrigin::Compiled);
+  CHECK(opened == 1);
+  CHECK(fixture.compilations() == 2);
+
+  // One that is mistaken, or does not know, costs an opened library and nothing else.
+  for (const std::optional<NvrtcVersion> known : {std::optional(NvrtcVersion{version.major, version.minor + 1}), {}}) {
+    opened = 0;
+    CHECK(require(storeThatKnows(known).get({goodUnit("kept")}, kWorkload)).front()->origin == KernelOrigin::Cache);
+    CHECK(opened == 1);
+  }
+  CHECK(fixture.compilations() == 2);
 }
 
 TEST_CASE("a cached file that is no kernel is compiled anew with a warning") {
@@ -238,6 +294,62 @@ TEST_CASE("every compile error is told, and the good kernels are kept") {
 
   CHECK(require(fixture.store().get({goodUnit("intact")}, kWorkload)).front()->origin == KernelOrigin::Cache);
   CHECK(fixture.compilations() == 3);
+}
+
+TEST_CASE("the good kernels of a failed batch stay in memory") {
+  FaultyNvrtc nvrtc(realNvrtc());
+  KernelStore store(
+      nullptr, [&]() -> llvm::Expected<Nvrtc> { return nvrtc.table(); }, {},
+      [](llvm::StringRef text) { FAIL(text.str()); });
+  requireError(store.get({goodUnit("intact"), badUnit("one")}, kWorkload));
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 2);
+  require(store.get({goodUnit("intact")}, kWorkload));
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 2);
+  requireError(store.get({goodUnit("intact"), badUnit("one")}, kWorkload));
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == 3);
+}
+
+TEST_CASE("a kernel asked for twice in one batch is compiled once") {
+  Fixture fixture;
+  const std::vector<KernelPointer> kernels =
+      require(fixture.store().get({goodUnit("same"), goodUnit("same")}, kWorkload));
+  CHECK(kernels[0] == kernels[1]);
+  CHECK(fixture.compilations() == 1);
+  const ErrorSummary error = requireError(fixture.store().get({badUnit("same"), badUnit("same")}, kWorkload));
+  CHECK(llvm::StringRef(error.message).count("identifier \"unknown_same\" is undefined") == 1);
+  CHECK(fixture.compilations() == 2);
+}
+
+TEST_CASE("threads that want the same kernels compile each once and share it") {
+  Fixture fixture;
+  const Specialization a = goodUnit("a"), b = goodUnit("b"), c = goodUnit("c");
+  // Each batch overlaps the others, in another order: threads wait for each other's kernels.
+  const auto results = getAtOnce(fixture.store(), {{a, b}, {b, c}, {c, a}, {c, b, a}, {a, b}, {b}});
+  CHECK(fixture.compilations() == 3);
+  std::set<KernelPointer> distinct;
+  for (const auto& result : results) {
+    REQUIRE(std::holds_alternative<std::vector<KernelPointer>>(result));
+    for (const KernelPointer& kernel : std::get<std::vector<KernelPointer>>(result)) distinct.insert(kernel);
+  }
+  CHECK(distinct.size() == 3);
+}
+
+TEST_CASE("a failed compilation reaches all who wait for it, and the next request tries again") {
+  Fixture fixture;
+  KernelStore& store = fixture.store();
+  // Long enough for all threads to have asked.
+  fixture.nvrtc.beforeCompilations([] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+  fixture.nvrtc.failNext("nvrtcCompileProgram", NVRTC_ERROR_OUT_OF_MEMORY);
+  const Specialization unit = goodUnit("kernel");
+  for (const auto& result : getAtOnce(store, {{unit}, {unit}, {unit}, {unit}})) {
+    REQUIRE(std::holds_alternative<ErrorSummary>(result));
+    CHECK_THAT(std::get<ErrorSummary>(result).message, Contains("NVRTC_ERROR_OUT_OF_MEMORY"));
+  }
+  CHECK(fixture.compilations() == 1);
+  fixture.nvrtc.beforeCompilations([] {});
+  for (const auto& result : getAtOnce(store, {{unit}, {unit}}))
+    CHECK(std::holds_alternative<std::vector<KernelPointer>>(result));
+  CHECK(fixture.compilations() == 2);
 }
 
 TEST_CASE("a fault of any NVRTC function is a clean error, and the next attempt succeeds") {

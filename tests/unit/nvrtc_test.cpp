@@ -3,11 +3,13 @@
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/cache/Environment.h"
 #include "runtime/compile/Cubin.h"
 #include "runtime/compile/Nvrtc.h"
 #include "templates/EmbeddedTemplates.h"
 #include "tests/support/Failures.h"
 #include "tests/support/FaultyNvrtc.h"
+#include "tests/support/ScratchFolder.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -18,8 +20,13 @@ using namespace lathe::test;
 
 namespace {
 
+/// Where a program on this machine looks for NVRTC.
+std::vector<std::string> searchFolders() {
+  return Environment::fromProcess().cudaSearchFolders;
+}
+
 const Nvrtc& realNvrtc() {
-  static const Nvrtc nvrtc = require(openNvrtc("", {"/usr/local/cuda/lib64"}));
+  static const Nvrtc nvrtc = require(openNvrtc("", searchFolders()));
   return nvrtc;
 }
 
@@ -41,8 +48,38 @@ TEST_CASE("NVRTC opens, tells its version and its architectures") {
   CHECK(std::is_sorted(known.begin(), known.end()));
 }
 
+TEST_CASE("the version of NVRTC is known by the names of files, where they tell") {
+  if (const std::optional<NvrtcVersion> version = nvrtcVersionByName("", searchFolders()))
+    CHECK(*version == require(realNvrtc().version()));
+
+  const ScratchFolder folder;
+  const std::string library = folder.file("libnvrtc.so.13");
+  const auto touch = [&](llvm::StringRef name) {
+    std::error_code failure;
+    llvm::raw_fd_ostream file(folder.file(name), failure);
+    REQUIRE(!failure);
+  };
+  CHECK(nvrtcVersionByName(library, {}) == std::nullopt);
+  touch("libnvrtc-builtins.so.13.1");
+  CHECK(nvrtcVersionByName(library, {}) == std::nullopt);
+  touch("libnvrtc.so.13");
+  CHECK(nvrtcVersionByName(library, {}) == NvrtcVersion{13, 1});
+  CHECK(nvrtcVersionByName("", {folder.path()}) == NvrtcVersion{13, 1});
+  for (const char* other : {"libnvrtc-builtins.so", "libnvrtc-builtins.so.13", "libnvrtc-builtins.alt.so.13.0",
+                            "libnvrtc-builtins.so.12.9", "libnvrtc-builtins.so.13.1.80", "libnvrtc-builtins.so.x.2"})
+    touch(other);
+  CHECK(nvrtcVersionByName(library, {}) == NvrtcVersion{13, 1});
+  // A link without a number in its name may be to either.
+  touch("libnvrtc.so");
+  CHECK(nvrtcVersionByName(folder.file("libnvrtc.so"), {}) == std::nullopt);
+  touch("libnvrtc-builtins.so.13.0");
+  CHECK(nvrtcVersionByName(library, {}) == std::nullopt);
+  CHECK(nvrtcVersionByName("libnvrtc.so.13", {}) == std::nullopt);
+  CHECK(nvrtcVersionByName("", {}) == std::nullopt);
+}
+
 TEST_CASE("a given path is the only one tried, and its error says how to install NVRTC") {
-  ErrorSummary error = requireError(openNvrtc("/nowhere/libnvrtc.so.13", {"/usr/local/cuda/lib64"}));
+  ErrorSummary error = requireError(openNvrtc("/nowhere/libnvrtc.so.13", searchFolders()));
   CHECK(error.code == ErrorCode::MissingLibrary);
   CHECK_THAT(error.message, Catch::Contains("/nowhere/libnvrtc.so.13") && Catch::Contains("pip install") &&
                                 !Catch::Contains("libnvrtc.so.12"));

@@ -160,6 +160,8 @@ TEST_CASE("files that cannot be opened or written are I/O errors with their path
   CHECK(missing.code == ErrorCode::Io);
   CHECK_THAT(missing.message, Contains(folder.file("missing")));
   CHECK(requireError(SafetensorsFile::open(folder.path())).code == ErrorCode::Io);
+  // It has no end.
+  CHECK(requireError(SafetensorsFile::open("/dev/zero")).code == ErrorCode::Io);
   CHECK(requireError(SafetensorsWriter().write(folder.file("no/such/folder"))).code == ErrorCode::Io);
 }
 

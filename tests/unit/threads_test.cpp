@@ -81,17 +81,19 @@ PlanPointer makePlan(Runtime::Implementation& runtime, const Workload& workload,
 
 } // namespace
 
-TEST_CASE("threads that make the same plan get the same one") {
+TEST_CASE("threads that make the same plan get the same one, and its kernels are compiled once") {
   FakeDriver fake;
-  const ScratchFolder folder;
-  auto runtime =
-      std::make_unique<Runtime::Implementation>(quietEnvironment(folder.path()), CompilerOptions{}, openersOf(fake));
+  FaultyNvrtc nvrtc(realNvrtc());
+  LibraryOpeners openers = openersOf(fake);
+  openers.nvrtc = [&]() -> llvm::Expected<Nvrtc> { return nvrtc.table(); };
+  auto runtime = std::make_unique<Runtime::Implementation>(quietEnvironment(std::nullopt), CompilerOptions{}, openers);
   Failures failures;
   std::array<PlanPointer, kThreads> plans;
   onThreads([&](size_t i) { plans[i] = makePlan(*runtime, workloadOf(0, 1), std::nullopt, failures); });
   CHECK(failures.take() == std::vector<std::string>{});
   for (const PlanPointer& plan : plans) CHECK(plan == plans[0]);
   CHECK(plans[0]->plan.kernels().size() == 4);
+  CHECK(nvrtc.callCount("nvrtcCompileProgram") == plans[0]->plan.kernels().size());
   plans.fill(nullptr);
   runtime.reset();
   CHECK(fake.leaks() == "");

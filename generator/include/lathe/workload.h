@@ -34,7 +34,7 @@ constexpr int64_t sizeOf(DType type) {
 struct Workload {
   /// H, the width of the hidden states; at least 1.
   int64_t hidden = 0;
-  /// V, the number of vocabulary entries; 2 to 2^31 - 1.
+  /// V, the number of vocabulary entries; 2 to 2^31 - 1025.
   int64_t vocab = 0;
   /// Element type of input, weight, bias and of their gradients (but see `gradWeightDType`).
   DType dtype = DType::BF16;
