@@ -58,7 +58,9 @@ int64_t Plan::workspaceBytes() const {
 std::string Plan::describe() const {
   std::vector<KernelPointer> kernels;
   for (const LoadedKernel::Pointer& loaded : implementation_->plan.kernels()) kernels.push_back(loaded->pointer());
-  return llvm::formatv("{0:2}", toJson(implementation_->plan.graph(), kernels));
+  llvm::json::Value json = toJson(implementation_->plan.graph(), kernels);
+  if (implementation_->tuned) (*json.getAsObject())["tuned"] = toJson(*implementation_->tuned);
+  return llvm::formatv("{0:2}", json);
 }
 
 void Plan::forward(const RunArguments& arguments, StreamHandle stream) const {

@@ -9,6 +9,7 @@
 #include "lathe/runtime.h"
 #include "runtime/api/Log.h"
 #include "runtime/cache/Environment.h"
+#include "runtime/cache/TuningDocument.h"
 #include "runtime/launch/LoadedPlan.h"
 
 #include <functional>
@@ -27,8 +28,11 @@ struct LibraryOpeners {
 
 class Plan::Implementation {
 public:
-  explicit Implementation(LoadedPlan plan) : plan(std::move(plan)) {}
+  explicit Implementation(LoadedPlan plan, std::optional<TunedChoice> tuned = std::nullopt)
+      : plan(std::move(plan)), tuned(std::move(tuned)) {}
   const LoadedPlan plan;
+  /// The tuning result that the plan was built from; none where the cost model chose.
+  const std::optional<TunedChoice> tuned;
 };
 
 /// Makes plans with `llvm::Expected` in place of exceptions. Safe to use from several threads.
@@ -41,6 +45,16 @@ public:
                                    std::optional<int> device);
   /// Kernels for a target that need not be present: generated, compiled or found, not loaded.
   llvm::Expected<std::vector<KernelPointer>> kernels(const PlanGraph& graph);
+
+  /// The tuned plan for `rows` rows of `workload` on `device`, from the cache folder or a layer; none where there is
+  /// none that can be used.
+  std::optional<TunedChoice> findTuned(const Workload& workload, int64_t rows, const DeviceContext& device);
+  /// What `device` and the libraries here are called in tuning results.
+  llvm::Expected<TuningSetting> settingOf(const DeviceContext& device);
+  /// The device with `ordinal` (none: as `plan` chooses), in a context that plans use too.
+  llvm::Expected<std::shared_ptr<const DeviceContext>> openDevice(std::optional<int> ordinal);
+  /// Makes `plan` look for tuning results again where it has made a plan before.
+  void forgetPlans();
 
   KernelStore& store() { return store_; }
   const Cache& cache() const { return cache_; }

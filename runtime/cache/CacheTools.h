@@ -69,8 +69,8 @@ struct Merged {
   /// Damaged in the source, and left there.
   int64_t refused = 0;
 };
-/// Copies the good entries of `from` that `into` lacks, and documents that it lacks. An error says what could not be
-/// read or written.
+/// Copies the good entries of `from` that `into` lacks, and joins the tuning results of both. An error says what could
+/// not be read or written.
 llvm::Expected<Merged> mergeCache(llvm::StringRef into, llvm::StringRef from);
 
 } // namespace lathe
