@@ -97,8 +97,12 @@ void Runtime::Implementation::forgetPlans() {
 }
 
 llvm::Expected<TuningSetting> Runtime::Implementation::settingOf(const DeviceContext& device) {
-  const Driver& driver = device.driver();
-  llvm::Expected<CUdevice> handle = deviceAt(driver, device.ordinal());
+  return settingOf(device.driver(), device.ordinal(), device.target());
+}
+
+llvm::Expected<TuningSetting> Runtime::Implementation::settingOf(const Driver& driver, int ordinal,
+                                                                 const Target& target) {
+  llvm::Expected<CUdevice> handle = deviceAt(driver, ordinal);
   if (!handle) return handle.takeError();
   char name[256] = {};
   if (llvm::Error error = check(driver, driver.deviceGetName(name, sizeof(name) - 1, *handle), "cuDeviceGetName"))
@@ -107,7 +111,7 @@ llvm::Expected<TuningSetting> Runtime::Implementation::settingOf(const DeviceCon
   if (llvm::Error error = check(driver, driver.driverGetVersion(&version), "cuDriverGetVersion")) return error;
   TuningSetting setting;
   setting.device = name;
-  setting.multiprocessors = device.target().multiprocessors;
+  setting.multiprocessors = target.multiprocessors;
   setting.driver = llvm::formatv("{0}.{1}", version / 1000, version % 1000 / 10);
   llvm::Expected<const Compiler*> compiler = store_.compiler();
   if (!compiler) {

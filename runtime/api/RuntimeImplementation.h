@@ -51,6 +51,7 @@ public:
   std::optional<TunedChoice> findTuned(const Workload& workload, int64_t rows, const DeviceContext& device);
   /// What `device` and the libraries here are called in tuning results.
   llvm::Expected<TuningSetting> settingOf(const DeviceContext& device);
+  llvm::Expected<TuningSetting> settingOf(const Driver& driver, int ordinal, const Target& target);
   /// The device with `ordinal` (none: as `plan` chooses), in a context that plans use too.
   llvm::Expected<std::shared_ptr<const DeviceContext>> openDevice(std::optional<int> ordinal);
   /// Makes `plan` look for tuning results again where it has made a plan before.

@@ -223,6 +223,17 @@ std::vector<CacheEntry> lathe::listCache(llvm::StringRef root) {
   return entries;
 }
 
+std::vector<CachePlace> lathe::listPlaces(llvm::StringRef root) {
+  std::vector<CachePlace> places;
+  forEachWorkload(root, [&](llvm::StringRef workloadPath) {
+    const Digest workload = llvm::cantFail(Digest::parse(llvm::sys::path::filename(workloadPath)));
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) {
+      places.push_back({workload, llvm::sys::path::filename(archPath).str()});
+    });
+  });
+  return places;
+}
+
 llvm::Expected<CacheEntry> lathe::findEntry(llvm::StringRef root, llvm::StringRef prefix) {
   prefix.consume_front("sha256:");
   std::vector<CacheEntry> found;

@@ -34,6 +34,14 @@ struct CacheEntry {
 /// All kernels, by workload, architecture and digest. A missing folder is an empty cache.
 std::vector<CacheEntry> listCache(llvm::StringRef root);
 
+/// A folder that may hold tuning results.
+struct CachePlace {
+  Digest workload;
+  std::string arch;
+};
+/// Every architecture's folder, by workload and architecture.
+std::vector<CachePlace> listPlaces(llvm::StringRef root);
+
 /// The one kernel whose digest begins with `prefix` (with or without `sha256:`); the error tells none from many. Where
 /// several workloads have it, the first of them.
 llvm::Expected<CacheEntry> findEntry(llvm::StringRef root, llvm::StringRef prefix);

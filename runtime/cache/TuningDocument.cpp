@@ -93,13 +93,6 @@ template <class T> llvm::Expected<T> finished(const Reader& reader, T value) {
   return value;
 }
 
-llvm::Expected<TuningSetting> parseSetting(const llvm::json::Value& json) {
-  Reader reader(json, "tuning setting");
-  TuningSetting setting{reader.text("device"), reader.integer("multiprocessors", 1), reader.text("driver"),
-                        reader.text("nvrtc")};
-  return finished(reader, std::move(setting));
-}
-
 llvm::Expected<Shape> parseShape(const llvm::json::Value& json) {
   Reader reader(json, "shape");
   const Shape shape{reader.integer("sequences", 2), reader.integer("tokens", 1)};
@@ -121,7 +114,7 @@ llvm::Expected<TunedPlan> parseTunedPlan(const llvm::json::Value& json) {
   Reader reader(json, "tuned plan");
   TunedPlan plan;
   plan.run = reader.text("run");
-  plan.setting = reader.part("setting", parseSetting);
+  plan.setting = reader.part("setting", parseTuningSetting);
   plan.shape = reader.part("shape", parseShape);
   plan.choices = reader.part("choices", parsePlanChoices);
   plan.median = reader.number("median_ms");
@@ -238,6 +231,13 @@ llvm::json::Value lathe::toJson(const TuningMeasurement& measurement) {
   return object;
 }
 
+llvm::Expected<TuningSetting> lathe::parseTuningSetting(const llvm::json::Value& json) {
+  Reader reader(json, "tuning setting");
+  TuningSetting setting{reader.text("device"), reader.integer("multiprocessors", 1), reader.text("driver"),
+                        reader.text("nvrtc")};
+  return finished(reader, std::move(setting));
+}
+
 llvm::json::Value lathe::toJson(const TunedPlan& plan) {
   return llvm::json::Object{{"run", plan.run},
                             {"setting", toJson(plan.setting)},
@@ -257,7 +257,7 @@ llvm::Expected<TuningMeasurement> lathe::parseTuningMeasurement(const llvm::json
   TuningMeasurement measurement;
   measurement.run = reader.text("run");
   measurement.number = reader.integer("number", 0);
-  measurement.setting = reader.part("setting", parseSetting);
+  measurement.setting = reader.part("setting", parseTuningSetting);
   measurement.shape = reader.part("shape", parseShape);
   const std::string subject = reader.text("subject");
   measurement.choices = reader.part("choices", parsePlanChoices);

@@ -103,6 +103,7 @@ inline constexpr size_t kMostMeasurements = 8000;
 llvm::json::Value toJson(const PlanChoices& choices);
 llvm::Expected<PlanChoices> parsePlanChoices(const llvm::json::Value& json);
 llvm::json::Value toJson(const TuningSetting& setting);
+llvm::Expected<TuningSetting> parseTuningSetting(const llvm::json::Value& json);
 llvm::json::Value toJson(const TunedPlan& plan);
 llvm::json::Value toJson(const TuningMeasurement& measurement);
 /// Reads one line of a journal.
