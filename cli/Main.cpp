@@ -37,6 +37,7 @@ std::unique_ptr<CLI::App> makeApp(Action& action) {
   addEmitVerb(*app, action);
   addCompileVerb(*app, action);
   addTuneVerb(*app, action);
+  addBenchVerb(*app, action);
   addCacheVerb(*app, action);
   addDoctorVerb(*app, action);
   addCompletionVerb(*app, action);

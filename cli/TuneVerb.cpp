@@ -4,17 +4,15 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cli/Device.h"
-#include "cli/Models.h"
 #include "cli/Text.h"
 #include "cli/TuneReport.h"
 #include "cli/Verbs.h"
-#include "cli/WorkloadOptions.h"
+#include "cli/WorkItems.h"
 #include "generator/Workload.h"
 #include "tuning/Worker.h"
 #include "tuning/WorkerMeasurer.h"
 
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
 
 #include <cmath>
 #include <unistd.h>
@@ -44,35 +42,11 @@ struct TuneOptions {
   bool json = false;
 };
 
-llvm::Expected<std::vector<WorkItem>> readList(const std::string& path) {
-  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
-  if (!buffer)
-    return makeError(ErrorCode::Io, "cannot read the workload list {0}: {1}", path, buffer.getError().message());
-  llvm::Expected<std::vector<WorkItem>> items =
-      parseWorkloadList((*buffer)->getBuffer(), [](llvm::StringRef name) -> llvm::Expected<Workload> {
-        llvm::Expected<Model> model = findModel(name);
-        if (!model) return model.takeError();
-        return Workload{.hidden = model->hidden, .vocab = model->vocab, .softcap = model->softcap.has_value()};
-      });
-  if (items) return items;
-  const ErrorSummary summary = takeSummary(items.takeError());
-  return makeError(summary.code, "{0}: {1}", path, summary.message);
-}
-
 /// What this call has to do.
 llvm::Expected<std::vector<WorkItem>> itemsOf(const TuneOptions& options) {
   llvm::Expected<Shard> shard = parseShard(options.shard);
   if (!shard) return shard.takeError();
-  if (options.list.empty()) {
-    llvm::Expected<WorkloadInput> input = options.workload.resolve();
-    if (!input) return input.takeError();
-    const std::string name = workloadDigest(input->workload).hex().substr(0, 12);
-    return lathe::itemsOf(*shard, {{name, input->workload, input->shape}});
-  }
-  if (const std::string given = options.workload.firstGiven(); !given.empty())
-    return makeError(ErrorCode::InvalidArgument, "{0} is for a single workload; the list {1} says all of that itself",
-                     given, options.list);
-  llvm::Expected<std::vector<WorkItem>> items = readList(options.list);
+  llvm::Expected<std::vector<WorkItem>> items = workItems(options.list, options.workload);
   if (!items) return items.takeError();
   return lathe::itemsOf(*shard, onePerBucket(*items));
 }

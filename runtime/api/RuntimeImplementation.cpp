@@ -21,6 +21,52 @@ LibraryOpeners LibraryOpeners::fromEnvironment(const Environment& environment) {
           [nvrtcPath, folders = environment.cudaSearchFolders] { return openNvrtc(nvrtcPath, folders); }};
 }
 
+const Plan::Implementation& Plan::Implementation::current() const {
+  if (!expecting_.load(std::memory_order_acquire)) return *this;
+  const std::lock_guard lock(mutex_);
+  return successor_ ? *successor_ : *this;
+}
+
+void Plan::Implementation::expectSuccessor() const {
+  expecting_.store(true, std::memory_order_release);
+}
+
+void Plan::Implementation::setSuccessor(std::shared_ptr<const Implementation> successor) const {
+  expectSuccessor();
+  const std::lock_guard lock(mutex_);
+  // Kept for good: a captured graph, or another thread, may still use its kernels.
+  if (!successor_) successor_ = std::move(successor);
+}
+
+llvm::Error Plan::Implementation::run(const RunArguments& run, CUstream stream) const {
+  return current().plan.run(run, stream);
+}
+
+llvm::Error Plan::Implementation::forward(const RunArguments& run, CUstream stream) const {
+  if (!expecting_.load(std::memory_order_acquire)) return plan.forward(run, stream);
+  const Implementation* chosen = this;
+  {
+    const std::lock_guard lock(mutex_);
+    if (successor_) {
+      chosen = successor_.get();
+      own_.erase(run.workspace);
+    } else {
+      own_.insert(run.workspace);
+    }
+  }
+  return chosen->plan.forward(run, stream);
+}
+
+const LoadedPlan& Plan::Implementation::planOf(const void* workspace) const {
+  const std::lock_guard lock(mutex_);
+  return successor_ && !own_.contains(workspace) ? successor_->plan : plan;
+}
+
+llvm::Error Plan::Implementation::backward(const RunArguments& run, CUstream stream) const {
+  if (!expecting_.load(std::memory_order_acquire)) return plan.backward(run, stream);
+  return planOf(run.workspace).backward(run, stream);
+}
+
 size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key) const {
   // Equality looks at everything; the hash at what usually differs.
   return llvm::hash_combine(key.workload.hidden, key.workload.vocab, static_cast<int>(key.workload.dtype),
@@ -94,6 +140,12 @@ llvm::Expected<std::shared_ptr<const DeviceContext>> Runtime::Implementation::op
 void Runtime::Implementation::forgetPlans() {
   const std::lock_guard lock(mutex_);
   plans_.clear();
+  std::erase_if(loaded_, [](const auto& entry) { return entry.second.use_count() == 1; });
+}
+
+void Runtime::Implementation::rememberTuned(const Workload& workload, const Target& target, const TunedPlan& plan) {
+  const std::lock_guard lock(mutex_);
+  tuned_[{workloadDigest(workload), target.arch()}].join({{plan}, {}});
 }
 
 llvm::Expected<TuningSetting> Runtime::Implementation::settingOf(const DeviceContext& device) {
@@ -160,6 +212,11 @@ std::optional<TunedChoice> Runtime::Implementation::findTuned(const Workload& wo
       results.join({std::move(found->plans), {}});
     else
       logger_->warn("tuning results are not used: {}", takeSummary(found.takeError()).message);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = tuned_.find({digest, device.target().arch()}); found != tuned_.end())
+      results.join(found->second);
   }
   if (results.plans.empty()) return std::nullopt;
 
