@@ -7,6 +7,7 @@
 
 #include "cli/Text.h"
 #include "generator/Workload.h"
+#include "tuning/SvgPlot.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -196,6 +197,28 @@ void TuneReporter::printReport(const TunerReport& report) const {
                << llvm::formatv("{0:f1} s", report.seconds);
   if (report.resumed > 0) session_.out << ", " << report.resumed << " of them from an earlier run";
   session_.out << '\n';
+}
+
+std::string lathe::cli::landscapeSvg(const TuningProblem& problem, const TunerReport& report) {
+  Plot plot{"Candidates on " + report.plan.setting.device + ", " + sizeText(problem.shape) + " tokens",
+            "predicted milliseconds",
+            "measured milliseconds",
+            {}};
+  const int64_t rows = rowBucket(problem.shape.rows());
+  for (const Gemm gemm : productsOf(problem.workload)) {
+    PlotSeries series{toString(gemm).str(), {}, /*line=*/false};
+    for (const SubjectReport& subject : report.subjects) {
+      if (subject.subject != subjectOf(gemm)) continue;
+      for (const Standing& standing : subject.standings) {
+        if (standing.timing.repetitions == 0) continue;
+        const Config& config = standing.choices.configs.of(gemm);
+        const double predicted = predictSeconds(config, gemm, problem.workload, problem.target, rows) * 1e3;
+        series.points.push_back({predicted, standing.timing.median, standing.timing.p20, standing.timing.p80});
+      }
+    }
+    plot.series.push_back(std::move(series));
+  }
+  return toSvg(plot);
 }
 
 //===-- explain -----------------------------------------------------------===//

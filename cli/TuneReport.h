@@ -41,6 +41,9 @@ private:
   bool barShown_ = false;
 };
 
+/// What was measured of each product's candidates over what the cost model predicts, as a picture.
+std::string landscapeSvg(const TuningProblem& problem, const TunerReport& report);
+
 /// Prints every point of the search space of every product: what the cost model makes of it, or why it is illegal, and
 /// what was measured of it.
 void explain(const TuningProblem& problem, const TuningDocument& known, bool json, const Session& session);

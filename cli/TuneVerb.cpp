@@ -39,6 +39,7 @@ struct TuneOptions {
   double logitStd = 1;
   double maskedFraction = 0;
   double visitSeconds = 15;
+  std::string svg;
   bool json = false;
 };
 
@@ -103,7 +104,7 @@ public:
     llvm::Expected<TunerReport> report = measure(item);
     if (report) {
       reporter_.end(item, *report);
-      return llvm::Error::success();
+      return options_.svg.empty() || report->known ? llvm::Error::success() : plot(item, *report);
     }
     const ErrorSummary summary = takeSummary(report.takeError());
     reporter_.fail(item, summary.message);
@@ -111,7 +112,14 @@ public:
   }
 
 private:
+  llvm::Error plot(const WorkItem& item, const TunerReport& report) const {
+    llvm::Expected<TuningProblem> problem = problemOf(options_, item, gpu_.target);
+    if (!problem) return problem.takeError();
+    return writeAtomically(options_.svg, landscapeSvg(*problem, report));
+  }
+
   llvm::Expected<TunerReport> measure(const WorkItem& item) {
+    const double begin = secondsNow();
     llvm::Expected<TuningProblem> problem = problemOf(options_, item, gpu_.target);
     if (!problem) return problem.takeError();
     const std::optional<TuningFile> file = fileFor(*problem, session_.environment);
@@ -135,8 +143,11 @@ private:
     llvm::Expected<std::unique_ptr<WorkerMeasurer>> measurer =
         WorkerMeasurer::open(runtime_, command, open, gpu_.target);
     if (!measurer) return measurer.takeError();
+    // The start of the worker is part of the time that was allowed.
+    TunerOptions tuner = tuner_;
+    tuner.budgetSeconds = std::max(1.0, tuner_.budgetSeconds - (secondsNow() - begin));
     return tune(
-        *problem, (*measurer)->ready().setting, **measurer, file ? &*file : nullptr, tuner_,
+        *problem, (*measurer)->ready().setting, **measurer, file ? &*file : nullptr, tuner,
         [&](const SearchProgress& progress) { reporter_.progress(progress); }, secondsNow);
   }
 
@@ -231,6 +242,9 @@ void lathe::cli::addTuneVerb(CLI::App& app, Action& action) {
   verb->add_option("list", options->list, "A list of workloads with sweeps over their sizes; - reads standard input")
       ->type_name("FILE");
   addJsonFlag(*verb, options->json);
+  verb->add_option("--svg", options->svg, "Plot what was measured over what was predicted (of a list: of its last)")
+      ->type_name("FILE")
+      ->group("Output");
   addDeviceOption(*verb, options->device);
   const auto search = [](CLI::Option* option) { return option->group("Search"); };
   search(verb->add_option("--budget", options->budget, "Time for each workload (default 60s)"))->type_name("TIME");

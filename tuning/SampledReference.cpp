@@ -37,9 +37,16 @@ void readRow(const std::string& bytes, DType type, int64_t row, int64_t width, f
   for (int64_t i = 0; i < width; ++i) to[i] = elementAt(bytes, type, row * width + i);
 }
 
+/// In eight sums that do not wait for each other.
 double dot(const float* a, const float* b, int64_t count) {
+  constexpr int64_t kLanes = 8;
+  double sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += double(a[i + lane]) * double(b[i + lane]);
   double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += double(a[i]) * double(b[i]);
+  for (const double part : sums) sum += part;
+  for (; i < count; ++i) sum += double(a[i]) * double(b[i]);
   return sum;
 }
 

@@ -23,6 +23,7 @@ struct WorkerCommand {
 /// A running worker, killed at the end.
 class WorkerProcess {
 public:
+  /// From the first start on this process ignores SIGPIPE: a worker that died is an error of a write.
   static llvm::Expected<std::unique_ptr<WorkerProcess>> start(const WorkerCommand& command);
   ~WorkerProcess();
 
