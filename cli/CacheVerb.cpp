@@ -6,7 +6,7 @@
 #include "cli/Text.h"
 #include "cli/Verbs.h"
 #include "generator/Config.h"
-#include "runtime/cache/CacheTools.h"
+#include "runtime/cache/Bundle.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -30,6 +30,8 @@ struct CacheOptions {
   std::optional<std::string> maxSize, maxAge;
   bool yes = false;
   std::vector<std::string> from;
+  std::string bundle;
+  std::string arch;
   bool json = false;
 };
 
@@ -274,6 +276,41 @@ llvm::Expected<ExitCode> merge(const CacheOptions& options, const Session& sessi
   return ExitCode::Ok;
 }
 
+//===-- export and import -------------------------------------------------===//
+
+llvm::Expected<ExitCode> exportTo(const CacheOptions& options, const Session& session) {
+  llvm::Expected<std::string> root = rootOf(options, session);
+  if (!root) return root.takeError();
+  llvm::Expected<Exported> exported = exportBundle(*root, options.bundle, options.arch);
+  if (!exported) return exported.takeError();
+  if (options.json)
+    session.print(llvm::json::Object{{"root", *root},
+                                     {"bundle", options.bundle},
+                                     {"kernels", exported->kernels},
+                                     {"results", exported->results},
+                                     {"refused", exported->refused},
+                                     {"bytes", static_cast<int64_t>(exported->bytes)}});
+  else
+    session.out << exported->kernels << " kernels and " << exported->results << " tuning results, "
+                << bytesText(static_cast<double>(exported->bytes)) << " in " << options.bundle << '\n';
+  if (exported->refused > 0)
+    session.note(llvm::formatv("{0} damaged entries were left out; see lathe cache verify", exported->refused).str());
+  return ExitCode::Ok;
+}
+
+llvm::Expected<ExitCode> importFrom(const CacheOptions& options, const Session& session) {
+  llvm::Expected<std::string> root = rootOf(options, session);
+  if (!root) return root.takeError();
+  llvm::Expected<Merged> merged = importBundle(*root, options.bundle);
+  if (!merged) return merged.takeError();
+  if (options.json)
+    session.print(llvm::json::Object{
+        {"root", *root}, {"bundle", options.bundle}, {"added", merged->added}, {"kept", merged->kept}});
+  else
+    session.out << merged->added << " kernels added, " << merged->kept << " already there, in " << *root << '\n';
+  return ExitCode::Ok;
+}
+
 CLI::App* addCommand(CLI::App& verb, Action& action, const char* name, const char* description,
                      const std::shared_ptr<CacheOptions>& options,
                      llvm::Expected<ExitCode> (*function)(const CacheOptions&, const Session&)) {
@@ -304,11 +341,22 @@ void lathe::cli::addCacheVerb(CLI::App& app, Action& action) {
       ->type_name("TIME");
   CLI::App* clearing = addCommand(*verb, action, "clear", "Remove all kernels", options, clear);
   clearing->add_flag("--yes", options->yes, "Do not ask");
-  CLI::App* merging = addCommand(*verb, action, "merge", "Copy kernels from other caches", options, merge);
+  CLI::App* merging =
+      addCommand(*verb, action, "merge", "Copy kernels and tuning results from other caches", options, merge);
   merging->add_option("from", options->from, "Roots of other caches")->type_name("DIR")->required();
+  CLI::App* exporting =
+      addCommand(*verb, action, "export", "Write kernels and tuning results to one file", options, exportTo);
+  exporting->add_option("bundle", options->bundle, "The file to write")->type_name("FILE")->required();
+  exporting->add_option("--arch", options->arch, "Only those for this GPU, such as sm_90a (default: all)")
+      ->type_name("ARCH");
+  CLI::App* importing =
+      addCommand(*verb, action, "import", "Check such a file and add what is in it", options, importFrom);
+  importing->add_option("bundle", options->bundle, "The file to read")->type_name("FILE")->required();
   verb->footer("Examples:\n"
                "  lathe cache ls\n"
                "  lathe cache show 3fa2 --source\n"
                "  lathe cache prune --max-size 2G --max-age 30d\n"
-               "  lathe cache merge /mnt/shared/lathe --cache-dir ~/.cache/lathe");
+               "  lathe cache merge /mnt/shared/lathe --cache-dir ~/.cache/lathe\n"
+               "  lathe cache export kernels.tar --arch sm_90a\n"
+               "  lathe cache import kernels.tar --cache-dir /opt/app/kernels");
 }

@@ -49,7 +49,8 @@ CompletionCommand describe(const CLI::App& command, const std::string& path) {
 
 void describeAll(const CLI::App& command, const std::string& path, std::vector<CompletionCommand>& out) {
   out.push_back(describe(command, path));
-  for (const CLI::App* child : command.get_subcommands([](const CLI::App*) { return true; }))
+  // Without a group a command is not for people.
+  for (const CLI::App* child : command.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); }))
     describeAll(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), out);
 }
 

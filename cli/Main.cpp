@@ -36,6 +36,8 @@ std::unique_ptr<CLI::App> makeApp(Action& action) {
   addPlanVerb(*app, action);
   addEmitVerb(*app, action);
   addCompileVerb(*app, action);
+  addTuneVerb(*app, action);
+  addBenchVerb(*app, action);
   addCacheVerb(*app, action);
   addDoctorVerb(*app, action);
   addCompletionVerb(*app, action);
@@ -60,7 +62,7 @@ std::string commandOf(const CLI::App& app) {
 std::string nearestVerb(const CLI::App& app, llvm::StringRef word) {
   std::string nearest;
   unsigned least = 3;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); })) {
     const unsigned distance = word.edit_distance(verb->get_name());
     if (distance >= least) continue;
     least = distance;

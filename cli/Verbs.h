@@ -15,6 +15,8 @@ void addVerifyVerb(CLI::App& app, Action& action);
 void addPlanVerb(CLI::App& app, Action& action);
 void addEmitVerb(CLI::App& app, Action& action);
 void addCompileVerb(CLI::App& app, Action& action);
+void addTuneVerb(CLI::App& app, Action& action);
+void addBenchVerb(CLI::App& app, Action& action);
 void addCacheVerb(CLI::App& app, Action& action);
 void addDoctorVerb(CLI::App& app, Action& action);
 /// `app` must outlive the action as well: its definitions are what is completed.

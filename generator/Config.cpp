@@ -254,27 +254,32 @@ constexpr TileShape kSimtTiles[] = {{128, 128, 2, 4, 1}, {64, 64, 2, 4, 1}};
 
 } // namespace
 
-std::vector<Config> lathe::searchSpace(Gemm gemm, const Workload& workload, const Target& target) {
-  std::vector<Config> space;
-  const auto addIfLegal = [&](const Config& config) {
-    if (llvm::Error error = checkConfig(config, gemm, workload, target))
-      llvm::consumeError(std::move(error));
-    else
-      space.push_back(config);
-  };
+std::vector<Config> lathe::configGrid(const Workload& workload) {
+  std::vector<Config> grid;
   for (const int blockN : {256, 128})
     for (int stages = 3; stages <= 6; ++stages)
       for (const int clusterM : {1, 2})
         for (const int groupM : {4, 8, 16, 32})
-          addIfLegal({Family::Wgmma, 128, blockN, 64, stages, 8, 1, clusterM, 1, groupM});
+          grid.push_back({Family::Wgmma, 128, blockN, 64, stages, 8, 1, clusterM, 1, groupM});
   for (const TileShape& tile : kMmaTiles)
     for (int stages = 2; stages <= 5; ++stages)
       for (const int groupM : {4, 8, 16, 32})
-        addIfLegal({Family::MmaSync, tile.blockM, tile.blockN, static_cast<int>(128 / sizeOf(workload.dtype)), stages,
-                    tile.warpsM, tile.warpsN, 1, tile.blocksPerMultiprocessor, groupM});
+        grid.push_back({Family::MmaSync, tile.blockM, tile.blockN, static_cast<int>(128 / sizeOf(workload.dtype)),
+                        stages, tile.warpsM, tile.warpsN, 1, tile.blocksPerMultiprocessor, groupM});
   for (const TileShape& tile : kSimtTiles)
     for (const int groupM : {8, 32})
-      addIfLegal({Family::Simt, tile.blockM, tile.blockN, 16, 2, tile.warpsM, tile.warpsN, 1,
-                  tile.blocksPerMultiprocessor, groupM});
+      grid.push_back({Family::Simt, tile.blockM, tile.blockN, 16, 2, tile.warpsM, tile.warpsN, 1,
+                      tile.blocksPerMultiprocessor, groupM});
+  return grid;
+}
+
+std::vector<Config> lathe::searchSpace(Gemm gemm, const Workload& workload, const Target& target) {
+  std::vector<Config> space;
+  for (const Config& config : configGrid(workload)) {
+    if (llvm::Error error = checkConfig(config, gemm, workload, target))
+      llvm::consumeError(std::move(error));
+    else
+      space.push_back(config);
+  }
   return space;
 }

@@ -60,7 +60,10 @@ int sharedBytes(const Config& config, Gemm gemm, const Workload& workload);
 /// Whether `config` can run `gemm` on `target`; the error names the resource that it lacks.
 llvm::Error checkConfig(const Config& config, Gemm gemm, const Workload& workload, const Target& target);
 
-/// Every legal point for `gemm`, in a fixed order.
+/// Every point that kernels are written for, legal or not, in a fixed order.
+std::vector<Config> configGrid(const Workload& workload);
+
+/// Every legal point of the grid for `gemm`, in its order.
 std::vector<Config> searchSpace(Gemm gemm, const Workload& workload, const Target& target);
 
 } // namespace lathe

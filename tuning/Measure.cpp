@@ -96,8 +96,13 @@ llvm::Expected<std::vector<std::vector<double>>> repeat(Stopwatch& stopwatch, in
 Timing lathe::summarize(std::vector<double> milliseconds) {
   if (milliseconds.empty()) return {};
   llvm::sort(milliseconds);
-  return {quantile(milliseconds, 0.5), quantile(milliseconds, 0.2), quantile(milliseconds, 0.8),
-          static_cast<int>(milliseconds.size())};
+  // The number of times below the true median is binomial; 1.96 standard deviations of that on both sides.
+  const double count = static_cast<double>(milliseconds.size());
+  const double reach = 1.96 * std::sqrt(count) / 2;
+  const auto low = static_cast<size_t>(std::max(0.0, std::floor(count / 2 - reach)));
+  const auto high = static_cast<size_t>(std::min(count - 1, std::ceil(count / 2 + reach)));
+  return {quantile(milliseconds, 0.5),           quantile(milliseconds, 0.2), quantile(milliseconds, 0.8),
+          static_cast<int>(milliseconds.size()), milliseconds[low],           milliseconds[high]};
 }
 
 std::vector<Step> lathe::stepsOfRun(const PlanGraph& graph, bool twoCalls) {
@@ -129,4 +134,30 @@ llvm::Expected<PlanTiming> lathe::measurePlan(const DeviceCase& value, bool twoC
   if (!steps) return steps.takeError();
   for (std::vector<double>& times : *steps) timing.stepTimings.push_back(summarize(std::move(times)));
   return timing;
+}
+
+llvm::Expected<std::vector<double>> lathe::timeSteps(const DeviceCase& value, llvm::ArrayRef<KernelKind> counted,
+                                                     int repetitions) {
+  const LoadedPlan& plan = value.plan();
+  const DeviceContext& device = plan.device();
+  const CUstream stream = value.stream().get();
+  llvm::Expected<ContextGuard> guard = ContextGuard::enter(device.driver(), device.context());
+  if (!guard) return guard.takeError();
+  llvm::Expected<Stopwatch> stopwatch = Stopwatch::create(device.driver(), stream, device.target());
+  if (!stopwatch) return stopwatch.takeError();
+  if (counted.empty()) {
+    auto whole = repeat(*stopwatch, repetitions, 1, [&](size_t) { return value.run(); });
+    if (!whole) return whole.takeError();
+    return std::move(whole->front());
+  }
+  const std::vector<Step> steps = stepsOfRun(plan.graph(), /*twoCalls=*/false);
+  auto times = repeat(*stopwatch, repetitions, steps.size(),
+                      [&](size_t i) { return plan.launch(steps[i], value.arguments(), stream); });
+  if (!times) return times.takeError();
+  std::vector<double> sums(static_cast<size_t>(repetitions));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!llvm::is_contained(counted, steps[i].kind)) continue;
+    for (size_t repetition = 0; repetition < sums.size(); ++repetition) sums[repetition] += (*times)[i][repetition];
+  }
+  return sums;
 }

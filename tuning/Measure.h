@@ -18,6 +18,10 @@ struct Timing {
   double p20 = 0;
   double p80 = 0;
   int repetitions = 0;
+  /// The median is between these with 95 % confidence, whatever the distribution of the times. With fewer than six
+  /// times the least and the greatest, and less confidence.
+  double low = 0;
+  double high = 0;
 };
 
 /// Quantiles of `milliseconds`, interpolated between neighbours. All zero when there are none.
@@ -40,5 +44,10 @@ std::vector<Step> stepsOfRun(const PlanGraph& graph, bool twoCalls);
 /// begins when the step before it has ended. `twoCalls` must be as in the options that `value` was uploaded with. The
 /// inputs and results of `value` stay as a run leaves them.
 llvm::Expected<PlanTiming> measurePlan(const DeviceCase& value, bool twoCalls, int repetitions);
+
+/// Times of `repetitions` runs of `value` after one warm-up, each with a cold L2 cache, in milliseconds: of the steps
+/// whose kernel is among `counted`, together; of the whole plan when that is empty.
+llvm::Expected<std::vector<double>> timeSteps(const DeviceCase& value, llvm::ArrayRef<KernelKind> counted,
+                                              int repetitions);
 
 } // namespace lathe

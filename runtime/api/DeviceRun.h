@@ -35,6 +35,14 @@ public:
   llvm::Error run() const;
   /// Waits and copies the results.
   llvm::Expected<LossResult> download() const;
+  /// As `download`, but of the gradients only the named parts, one after the other: the rows of `gradInput` (sequence
+  /// times tokens plus token), and the entries of the vocabulary of `gradWeight` and `gradBias`.
+  llvm::Expected<LossResult> downloadParts(llvm::ArrayRef<int64_t> rows, llvm::ArrayRef<int64_t> entries) const;
+
+  /// Goes on with another plan for the same workload, shape and device. What was enqueued must have ended.
+  llvm::Error replacePlan(Runtime::Implementation::PlanPointer plan);
+  /// Fills every result and the workspace with NaN, so that what the next run does not write shows.
+  llvm::Error poison() const;
 
   const LoadedPlan& plan() const { return plan_->plan; }
   const RunArguments& arguments() const { return arguments_; }
@@ -51,13 +59,21 @@ private:
   llvm::Expected<void*> allocate(int64_t bytes, const void* contents = nullptr);
   llvm::Error allocateInputs();
   llvm::Error allocateOutputs();
+  /// Allocates the workspace of the plan, unless there is one that is as large.
+  llvm::Error allocateWorkspace();
+  llvm::Error fill(CUdeviceptr memory, int64_t bytes) const;
   llvm::Expected<std::vector<double>> read(const void* from, int64_t count, DType type) const;
+  /// Everything but the gradients.
+  llvm::Expected<LossResult> downloadLoss() const;
 
   const Case* case_;
   Runtime::Implementation::PlanPointer plan_;
   bool twoCalls_;
   std::optional<Stream> stream_;
   std::vector<DeviceBuffer> buffers_;
+  /// Where the results begin in `buffers_`.
+  size_t firstResult_ = 0;
+  DeviceBuffer workspace_;
   RunArguments arguments_;
 };
 

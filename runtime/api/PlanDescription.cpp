@@ -51,6 +51,16 @@ llvm::json::Value lathe::toJson(const Kernel& kernel) {
   return object;
 }
 
+llvm::json::Value lathe::toJson(const TunedChoice& tuned) {
+  const TunedPlan& plan = tuned.plan;
+  return llvm::json::Object{{"stale", tuned.stale},
+                            {"date", plan.date},
+                            {"setting", toJson(plan.setting)},
+                            {"rows", rowBucket(plan.shape.rows())},
+                            {"median_ms", plan.median},
+                            {"untuned_median_ms", plan.untunedMedian}};
+}
+
 llvm::json::Value lathe::toJson(const PlanGraph& graph, llvm::ArrayRef<KernelPointer> kernels) {
   llvm::json::Array regions;
   for (const WorkspaceRegion& region : graph.regions)

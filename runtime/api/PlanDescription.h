@@ -6,6 +6,7 @@
 #pragma once
 
 #include "generator/PlanGraph.h"
+#include "runtime/cache/TuningDocument.h"
 #include "runtime/kernels/KernelStore.h"
 
 namespace lathe {
@@ -13,6 +14,9 @@ namespace lathe {
 /// Workload, shape, target, choices, workspace regions, steps of every pass, and the resources of `kernels` (which may
 /// be empty when nothing was compiled).
 llvm::json::Value toJson(const PlanGraph& graph, llvm::ArrayRef<KernelPointer> kernels);
+
+/// Where a tuned plan comes from: setting, date, times, and whether it is stale.
+llvm::json::Value toJson(const TunedChoice& tuned);
 
 /// What the cubin of `kernel` needs: registers, shared memory, local memory, code bytes.
 llvm::json::Value toJson(const Kernel& kernel);

@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cache/CacheTools.h"
 
+#include "runtime/cache/TuningFile.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -20,7 +22,6 @@ using namespace lathe;
 namespace {
 
 constexpr const char* kExtensions[] = {".json", ".cubin", ".cu"};
-constexpr const char* kPlan = "plan.json";
 constexpr const char* kWorkload = "workload.json";
 
 /// How old, in seconds, leftovers must be before they are removed.
@@ -107,7 +108,7 @@ bool removeEntry(llvm::StringRef folder, llvm::StringRef hex) {
 
 /// Whether `name` is one that the cache gives to files for good: `<kernel digest>.cubin`, `plan.json`.
 bool isOwnName(llvm::StringRef name) {
-  if (name == kPlan || name == kWorkload) return true;
+  if (name == kTuningFile || name == kTuningJournal || name == kWorkload) return true;
   const auto [stem, extension] = name.split('.');
   return isDigestName(stem) && (extension == "json" || extension == "cubin" || extension == "cu");
 }
@@ -158,29 +159,37 @@ void removeEmptyFolders(llvm::StringRef root) {
   });
 }
 
-/// Copies a document that `target` lacks.
-llvm::Error mergeDocument(const Cache& target, const Cache& source, const Digest& workload, llvm::StringRef arch,
-                          llvm::StringRef name) {
-  if (target.loadDocument(workload, arch, name)) return llvm::Error::success();
-  const auto text = source.loadDocument(workload, arch, name);
-  return text ? target.storeDocument(workload, arch, name, *text) : llvm::Error::success();
+/// Copies the description of a workload that `target` lacks.
+llvm::Error mergeDescription(const Cache& target, const Cache& source, const Digest& workload) {
+  if (target.loadDocument(workload, "", kWorkload)) return llvm::Error::success();
+  const auto text = source.loadDocument(workload, "", kWorkload);
+  return text ? target.storeDocument(workload, "", kWorkload, *text) : llvm::Error::success();
 }
 
-/// Copies the documents that `target` lacks, also of workloads whose kernels were pruned.
-llvm::Error mergeDocuments(const Cache& target, const Cache& source) {
-  // The architecture is empty for the workload itself.
-  std::vector<std::pair<Digest, std::string>> places;
+/// Joins the tuning results in the folder `from` into those in `into`; counts what is damaged.
+llvm::Error mergeTuning(llvm::StringRef into, llvm::StringRef from, Merged& merged) {
+  llvm::Expected<TuningDocument> results = TuningFile(from.str()).read();
+  if (!results) {
+    llvm::consumeError(results.takeError());
+    ++merged.refused;
+    return llvm::Error::success();
+  }
+  if (results->plans.empty() && results->measurements.empty()) return llvm::Error::success();
+  return TuningFile(into.str()).fold(*results);
+}
+
+/// Merges descriptions and tuning results, also of workloads whose kernels were pruned.
+llvm::Error mergeDocuments(const Cache& target, const Cache& source, Merged& merged) {
+  llvm::Error errors = llvm::Error::success();
+  const auto note = [&](llvm::Error error) { errors = llvm::joinErrors(std::move(errors), std::move(error)); };
   forEachWorkload(*source.root(), [&](llvm::StringRef workloadPath) {
     const Digest workload = llvm::cantFail(Digest::parse(llvm::sys::path::filename(workloadPath)));
-    places.emplace_back(workload, "");
+    note(mergeDescription(target, source, workload));
     forEachArch(workloadPath, [&](llvm::StringRef archPath) {
-      places.emplace_back(workload, llvm::sys::path::filename(archPath).str());
+      note(mergeTuning(entryFolder(*target.root(), workload, llvm::sys::path::filename(archPath)), archPath, merged));
     });
   });
-  for (const auto& [workload, arch] : places)
-    if (llvm::Error error = mergeDocument(target, source, workload, arch, arch.empty() ? kWorkload : kPlan))
-      return error;
-  return llvm::Error::success();
+  return errors;
 }
 
 /// Whether `error` means that another process removed the entry while it was about to be read.
@@ -212,6 +221,17 @@ std::vector<CacheEntry> lathe::listCache(llvm::StringRef root) {
     });
   });
   return entries;
+}
+
+std::vector<CachePlace> lathe::listPlaces(llvm::StringRef root) {
+  std::vector<CachePlace> places;
+  forEachWorkload(root, [&](llvm::StringRef workloadPath) {
+    const Digest workload = llvm::cantFail(Digest::parse(llvm::sys::path::filename(workloadPath)));
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) {
+      places.push_back({workload, llvm::sys::path::filename(archPath).str()});
+    });
+  });
+  return places;
 }
 
 llvm::Expected<CacheEntry> lathe::findEntry(llvm::StringRef root, llvm::StringRef prefix) {
@@ -277,7 +297,10 @@ Removed lathe::clearCache(llvm::StringRef root) {
   const Removed removed = pruneCache(root, {.maxBytes = std::nullopt, .maxAgeSeconds = kNoAge});
   forEachWorkload(root, [&](llvm::StringRef workloadPath) {
     llvm::sys::fs::remove(joined(workloadPath, kWorkload));
-    forEachArch(workloadPath, [&](llvm::StringRef archPath) { llvm::sys::fs::remove(joined(archPath, kPlan)); });
+    forEachArch(workloadPath, [&](llvm::StringRef archPath) {
+      llvm::sys::fs::remove(joined(archPath, kTuningFile));
+      llvm::sys::fs::remove(joined(archPath, kTuningJournal));
+    });
   });
   removeAllLeftovers(root, {kNoAge, kNoAge});
   removeEmptyFolders(root);
@@ -312,6 +335,6 @@ llvm::Expected<Merged> lathe::mergeCache(llvm::StringRef into, llvm::StringRef f
     if (llvm::Error error = target.store(key, *kernel)) return error;
     ++merged.added;
   }
-  if (llvm::Error error = mergeDocuments(target, source)) return error;
+  if (llvm::Error error = mergeDocuments(target, source, merged)) return error;
   return merged;
 }

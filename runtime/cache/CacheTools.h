@@ -34,6 +34,14 @@ struct CacheEntry {
 /// All kernels, by workload, architecture and digest. A missing folder is an empty cache.
 std::vector<CacheEntry> listCache(llvm::StringRef root);
 
+/// A folder that may hold tuning results.
+struct CachePlace {
+  Digest workload;
+  std::string arch;
+};
+/// Every architecture's folder, by workload and architecture.
+std::vector<CachePlace> listPlaces(llvm::StringRef root);
+
 /// The one kernel whose digest begins with `prefix` (with or without `sha256:`); the error tells none from many. Where
 /// several workloads have it, the first of them.
 llvm::Expected<CacheEntry> findEntry(llvm::StringRef root, llvm::StringRef prefix);
@@ -71,8 +79,8 @@ struct Merged {
   /// Damaged in the source, and left there.
   int64_t refused = 0;
 };
-/// Copies the good entries of `from` that `into` lacks, and documents that it lacks. An error says what could not be
-/// read or written.
+/// Copies the good entries of `from` that `into` lacks, and joins the tuning results of both. An error says what could
+/// not be read or written.
 llvm::Expected<Merged> mergeCache(llvm::StringRef into, llvm::StringRef from);
 
 } // namespace lathe

@@ -43,6 +43,8 @@ typedef enum lathe_status {
 typedef enum lathe_dtype { LATHE_BF16 = 0, LATHE_FP16 = 1, LATHE_FP32 = 2 } lathe_dtype;
 typedef enum lathe_precision { LATHE_IEEE = 0, LATHE_TF32 = 1 } lathe_precision;
 
+typedef enum lathe_tune { LATHE_TUNE_NEVER = 0, LATHE_TUNE_BACKGROUND = 1, LATHE_TUNE_NOW = 2 } lathe_tune;
+
 typedef struct lathe_runtime lathe_runtime;
 typedef struct lathe_plan lathe_plan;
 
@@ -90,6 +92,9 @@ typedef struct lathe_plan_options {
   int64_t chunk_pairs;
   /** -1: the device of the calling thread's current context, else 0. */
   int32_t device;
+  lathe_tune tune;
+  /** The most time that tuning takes, in seconds; 0: 60. */
+  double tune_seconds;
 } lathe_plan_options;
 
 typedef struct lathe_diagnostics {

@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// liblathe.so is made of the library lathe_api; this file only gives it a source of its own.
+/// liblathe.so is made of the library lathe_public; this file only gives it a source of its own.
 ///
 //===----------------------------------------------------------------------===//
 #include "lathe.h"

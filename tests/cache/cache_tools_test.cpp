@@ -4,8 +4,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cache/CacheTools.h"
+#include "runtime/cache/TuningFile.h"
 #include "tests/support/CacheSamples.h"
 #include "tests/support/ScratchFolder.h"
+#include "tests/support/TuningSamples.h"
 
 #include "llvm/Support/Program.h"
 
@@ -31,6 +33,14 @@ void setAge(llvm::StringRef path, int64_t seconds) {
 
 bool has(llvm::StringRef root, const CachedKernel& kernel) {
   return Cache(root.str(), {}, [](llvm::StringRef) {}).load(keyOf(kernel)).has_value();
+}
+
+/// The text of results with one plan and one measurement of `run`.
+std::string resultsOf(const std::string& run, const std::string& date) {
+  TuningDocument document;
+  document.plans = {samplePlan(run, date)};
+  document.measurements = {sampleMeasurement(run, 0)};
+  return document.text();
 }
 
 std::string folderIn(llvm::StringRef root) {
@@ -356,7 +366,8 @@ TEST_CASE("A merge adds good entries, keeps those there and refuses damaged ones
   writeAll(fileOf(from, broken, ".cubin"), "altered");
   const Cache source(from, {}, [](llvm::StringRef) {});
   require(source.storeDocument(sampleWorkload(), "", "workload.json", "{}"));
-  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "{\"tuned\": true}"));
+  const std::string results = resultsOf("a", "2026-01-01T00:00:00Z");
+  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", results));
 
   const Merged merged = require(mergeCache(into, from));
   CHECK(merged.added == 1);
@@ -366,7 +377,7 @@ TEST_CASE("A merge adds good entries, keeps those there and refuses damaged ones
   CHECK_FALSE(has(into, broken));
   CHECK(readAll(fileOf(into, shared, ".cubin")) == "of the target");
   CHECK(readAll(fileOf(into, fresh, ".cu")) == fresh.source);
-  CHECK(readAll(folderIn(into) + "/plan.json") == "{\"tuned\": true}");
+  CHECK(readAll(folderIn(into) + "/plan.json") == results);
   CHECK(verifyCache(into, /*repair=*/false).empty());
   // The source is as it was.
   CHECK(readAll(fileOf(from, broken, ".cubin")) == "altered");
@@ -383,29 +394,42 @@ TEST_CASE("A merge copies documents whose kernels are there already or were prun
   keep(into, sampleKernel("k"));
   keep(from, sampleKernel("k"));
   const Cache source(from, {}, [](llvm::StringRef) {});
-  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "tuned"));
+  const std::string results = resultsOf("a", "2026-01-01T00:00:00Z");
+  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", results));
   const Digest pruned = Digest::of("workload without kernels");
   require(source.storeDocument(pruned, "", "workload.json", "{}"));
-  require(source.storeDocument(pruned, "sm_80", "plan.json", "tuned long ago"));
+  require(source.storeDocument(pruned, "sm_80", "plan.json", results));
 
   const Merged merged = require(mergeCache(into, from));
   CHECK(merged.added == 0);
   CHECK(merged.kept == 1);
   const Cache target(into, {}, [](llvm::StringRef) {});
-  CHECK(target.loadDocument(sampleWorkload(), "sm_90a", "plan.json") == "tuned");
+  CHECK(target.loadDocument(sampleWorkload(), "sm_90a", "plan.json") == results);
   CHECK(target.loadDocument(pruned, "", "workload.json") == "{}");
-  CHECK(target.loadDocument(pruned, "sm_80", "plan.json") == "tuned long ago");
+  CHECK(target.loadDocument(pruned, "sm_80", "plan.json") == results);
 }
 
-TEST_CASE("A merge never replaces a document of the target") {
+TEST_CASE("A merge joins the tuning results of both, journals included, and leaves out damaged ones") {
   const ScratchFolder folder;
   const Cache source(folder.file("from"), {}, [](llvm::StringRef) {});
   const Cache target(folder.file("into"), {}, [](llvm::StringRef) {});
-  keep(folder.file("from"), sampleKernel("k"));
-  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "theirs"));
-  require(target.storeDocument(sampleWorkload(), "sm_90a", "plan.json", "ours"));
-  CHECK(require(mergeCache(folder.file("into"), folder.file("from"))).added == 1);
-  CHECK(target.loadDocument(sampleWorkload(), "sm_90a", "plan.json") == "ours");
+  require(source.storeDocument(sampleWorkload(), "sm_90a", "plan.json", resultsOf("theirs", "2026-01-01T00:00:00Z")));
+  require(target.storeDocument(sampleWorkload(), "sm_90a", "plan.json", resultsOf("ours", "2026-02-01T00:00:00Z")));
+  require(TuningFile(folderIn(folder.file("from"))).append(sampleMeasurement("unfinished", 0)));
+  require(source.storeDocument(sampleWorkload(), "sm_80", "plan.json", "damaged"));
+  const std::string before = readAll(folderIn(folder.file("from")) + "/plan.jsonl");
+
+  CHECK(require(mergeCache(folder.file("into"), folder.file("from"))).refused == 1);
+  const TuningDocument joined = require(TuningFile(folderIn(folder.file("into"))).read());
+  CHECK(joined.measurements.size() == 3);
+  REQUIRE(joined.plans.size() == 1);
+  CHECK(joined.plans[0].run == "ours");
+  CHECK_FALSE(target.loadDocument(sampleWorkload(), "sm_80", "plan.json"));
+  CHECK(readAll(folderIn(folder.file("from")) + "/plan.jsonl") == before);
+
+  const std::string once = readAll(folderIn(folder.file("into")) + "/plan.json");
+  require(mergeCache(folder.file("into"), folder.file("from")));
+  CHECK(readAll(folderIn(folder.file("into")) + "/plan.json") == once);
 }
 
 TEST_CASE("A merge completes an entry of the target whose source is missing") {

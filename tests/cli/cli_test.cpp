@@ -528,7 +528,7 @@ TEST_CASE("the bash completion knows verbs, options and values") {
         .out;
   };
   CHECK(complete("lathe ver") == "verify\n");
-  CHECK(complete("lathe cache ''") == "ls show verify prune clear merge\n");
+  CHECK(complete("lathe cache ''") == "ls show verify prune clear merge export import\n");
   CHECK(complete("lathe run --dtype ''") == "bf16 fp16 fp32\n");
   CHECK(complete("lathe cache verify --rep") == "--repair\n");
   CHECK(complete("lathe run --random --tokens 8 --mod") == "--model\n");

@@ -547,6 +547,34 @@ TEST_CASE("the options of a plan reach it") {
   lathe_runtime_destroy(runtime);
 }
 
+TEST_CASE("a plan can be tuned now or in the background, and is a plan whatever comes of it") {
+  const Surroundings surroundings;
+  // On the fake device nothing that a kernel computes is right, so no candidate wins; the warning is as it should be.
+  setenv("LATHE_LOG", "off", 1);
+  lathe_runtime* runtime = surroundings.makeRuntime();
+  const lathe_workload workload = smallWorkload();
+  const lathe_shape shape = shapeOf(4, 8);
+  lathe_plan_options options;
+  lathe_plan_options_init(&options);
+  CHECK(options.tune == LATHE_TUNE_NEVER);
+  lathe_plan* plan = nullptr;
+  for (const lathe_tune tune : {LATHE_TUNE_NOW, LATHE_TUNE_BACKGROUND}) {
+    options.tune = tune;
+    options.tune_seconds = 2;
+    REQUIRE(lathe_plan_create(runtime, &workload, &shape, &options, &plan) == LATHE_OK);
+    CHECK(lathe_plan_workspace_bytes(plan) > 0);
+    lathe_plan_destroy(plan);
+  }
+  options.tune_seconds = -1;
+  CHECK(lathe_plan_create(runtime, &workload, &shape, &options, &plan) == LATHE_INVALID_ARGUMENT);
+  CHECK_THAT(lathe_last_error(), Contains("tuneSeconds"));
+  options.tune = static_cast<lathe_tune>(3);
+  CHECK(lathe_plan_create(runtime, &workload, &shape, &options, &plan) == LATHE_INVALID_ARGUMENT);
+  CHECK_THAT(lathe_last_error(), Contains("tune is 3"));
+  lathe_runtime_destroy(runtime);
+  unsetenv("LATHE_LOG");
+}
+
 TEST_CASE("a machine without a driver makes no plan and says why") {
   const Surroundings surroundings;
   setenv("LATHE_LIBCUDA", "/nonexistent/libcuda.so.1", 1);

@@ -9,6 +9,7 @@
 #include "tests/support/RuntimeSamples.h"
 
 #include "generator/Workload.h"
+#include "runtime/cache/TuningFile.h"
 
 #include <chrono>
 
@@ -383,4 +384,92 @@ TEST_CASE("the public API makes a plan and runs it on the implementation's devic
   CHECK(fake.launches().size() == graph.forward.size() + graph.backward.size() + graph.forwardBackward.size());
   run.workspaceBytes = 0;
   CHECK_THROWS_AS(plan.run(run, nullptr), Exception);
+}
+
+namespace {
+
+/// A result for the small workload and shape on the fake GPU, whose logits run on the other of the two simt tiles.
+TunedPlan tunedFor(Runtime::Implementation& runtime) {
+  const std::shared_ptr<const DeviceContext> device = require(runtime.openDevice(std::nullopt));
+  TunedPlan tuned;
+  tuned.run = "0123456789abcdef";
+  tuned.setting = require(runtime.settingOf(*device));
+  tuned.shape = kSmallShape;
+  tuned.choices = {Strategy::Chunked, 2, require(chooseConfigs(smallWorkload(), device->target(), kSmallShape.rows()))};
+  for (const Config& config : searchSpace(Gemm::Logits, smallWorkload(), device->target()))
+    if (config.blockM != tuned.choices.configs.logits.blockM) tuned.choices.configs.logits = config;
+  tuned.median = tuned.p20 = tuned.p80 = 1;
+  tuned.untunedMedian = 2;
+  tuned.date = "2026-01-02T03:04:05Z";
+  tuned.latheVersion = "0.1.0";
+  return tuned;
+}
+
+/// Keeps `tuned` as a tuning run would.
+void keepTuned(const std::string& cache, const Target& target, const TunedPlan& tuned) {
+  TuningDocument document;
+  document.plans = {tuned};
+  require(TuningFile(entryFolder(cache, workloadDigest(smallWorkload()), target.arch())).fold(document));
+}
+
+} // namespace
+
+TEST_CASE("a plan is built from the tuning result for its device and bucket, in the cache or a layer") {
+  FakeDriver fake;
+  const ScratchFolder cache;
+  const bool inLayer = GENERATE(false, true);
+  Environment environment = quietEnvironment(inLayer ? sharedCache() : cache.path());
+  if (inLayer) environment.cachePath = {cache.path()};
+  Runtime::Implementation runtime(environment, CompilerOptions{.threads = 0, .spillLimit = kAnySpill}, openersOf(fake));
+  const Target target = require(runtime.openDevice(std::nullopt))->target();
+  const TunedPlan tuned = tunedFor(runtime);
+  const PlanPointer untuned = smallPlan(runtime);
+  CHECK_FALSE(untuned->tuned);
+  keepTuned(cache.path(), target, tuned);
+  CHECK(smallPlan(runtime) == untuned);
+  runtime.forgetPlans();
+
+  const PlanPointer plan = smallPlan(runtime);
+  REQUIRE(plan->tuned);
+  CHECK_FALSE(plan->tuned->stale);
+  CHECK(plan->plan.graph().choices == tuned.choices);
+  // Asked for a strategy or a limit, only the configs are taken.
+  const PlanPointer stored = smallPlan(runtime, {.strategy = Strategy::Stored});
+  CHECK(stored->plan.graph().choices.strategy == Strategy::Stored);
+  CHECK(stored->plan.graph().choices.configs == tuned.choices.configs);
+  const PlanPointer limited = smallPlan(runtime, {.workspaceLimit = int64_t(1) << 30});
+  CHECK(limited->plan.graph().choices.strategy == Strategy::Stored);
+  CHECK(limited->plan.graph().choices.configs == tuned.choices.configs);
+  // Chunks as large as the batch are no chunks; another bucket has no result.
+  const PlanPointer smaller = require(runtime.plan(smallWorkload(), {4, 12}, {}, std::nullopt));
+  CHECK(smaller->plan.graph().choices.strategy == Strategy::Stored);
+  CHECK(smaller->tuned);
+  CHECK_FALSE(require(runtime.plan(smallWorkload(), {4, 8}, {}, std::nullopt))->tuned);
+  // Configs that are asked for are not replaced.
+  CHECK_FALSE(smallPlan(runtime, {.configs = untuned->plan.graph().choices.configs})->tuned);
+}
+
+TEST_CASE("a result of another driver is used and marked stale, an illegal or damaged one is not used") {
+  FakeDriver fake;
+  const ScratchFolder cache;
+  Runtime::Implementation runtime(quietEnvironment(cache.path()),
+                                  CompilerOptions{.threads = 0, .spillLimit = kAnySpill}, openersOf(fake));
+  const Target target = require(runtime.openDevice(std::nullopt))->target();
+  TunedPlan tuned = tunedFor(runtime);
+  tuned.setting.driver = "11.9";
+  keepTuned(cache.path(), target, tuned);
+  const PlanPointer plan = smallPlan(runtime);
+  REQUIRE(plan->tuned);
+  CHECK(plan->tuned->stale);
+  CHECK(toJson(*plan->tuned).getAsObject()->getBoolean("stale") == true);
+
+  tuned.date = "2027-01-01T00:00:00Z";
+  tuned.choices.configs.gradWeight.stages = 16;
+  keepTuned(cache.path(), target, tuned);
+  runtime.forgetPlans();
+  CHECK_FALSE(smallPlan(runtime)->tuned);
+
+  writeAll(entryFolder(cache.path(), workloadDigest(smallWorkload()), target.arch()) + "/plan.json", "{");
+  runtime.forgetPlans();
+  CHECK_FALSE(smallPlan(runtime)->tuned);
 }

@@ -94,6 +94,18 @@ struct RunArguments {
   int64_t workspaceBytes = 0;
 };
 
+/// When a plan is tuned; see docs/tuning.md. Results are kept in the cache, and later plans use them whatever they ask.
+enum class Tune : uint8_t {
+  /// The plan is made from what the cache knows, else from the cost model.
+  Never,
+  /// As Never, and meanwhile candidates are measured on the same GPU, in pauses between which the caller has it for
+  /// itself at least 95 % of the time. A faster plan takes the place of this one between two calls; it needs no more
+  /// workspace.
+  Background,
+  /// The plan is tuned before it is returned, unless that was done before.
+  Now,
+};
+
 /// What a caller may ask of a plan.
 struct PlanOptions {
   /// The most workspace that the plan may use, in bytes; none: no limit.
@@ -102,6 +114,9 @@ struct PlanOptions {
   std::optional<int64_t> chunkPairs = std::nullopt;
   /// Ordinal of the GPU; none: that of the calling thread's current context, else 0.
   std::optional<int> device = std::nullopt;
+  Tune tune = Tune::Never;
+  /// The most time that tuning takes, in seconds.
+  double tuneSeconds = 60;
 
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };

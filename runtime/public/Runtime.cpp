@@ -1,4 +1,4 @@
-//===- runtime/api/Runtime.cpp - The C++ API --------------------------------===//
+//===- runtime/public/Runtime.cpp - The C++ API -----------------------------===//
 //
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
@@ -9,6 +9,9 @@
 #include "runtime/api/PlanDescription.h"
 #include "runtime/api/RuntimeImplementation.h"
 #include "runtime/api/Unwrap.h"
+#include "tuning/OnlineTuner.h"
+
+#include <cmath>
 
 using namespace lathe;
 
@@ -22,7 +25,7 @@ Environment withOptions(Environment environment, const RuntimeOptions& options) 
   return environment;
 }
 
-PlanRequest requestOf(const PlanOptions& options) {
+PlanRequest requestFrom(const PlanOptions& options) {
   PlanRequest request;
   request.workspaceLimit = options.workspaceLimit;
   request.chunkPairs = options.chunkPairs;
@@ -37,10 +40,20 @@ Runtime::Runtime(const RuntimeOptions& options) {
   implementation_ =
       std::make_shared<Implementation>(environment, CompilerOptions{.threads = environment.compileThreads.value_or(0)},
                                        LibraryOpeners::fromEnvironment(environment));
+  implementation_->setTuner(std::make_unique<OnlineTuner>(*implementation_));
 }
 
 Plan Runtime::plan(const Workload& workload, const Shape& shape, const PlanOptions& options) {
-  return Plan(unwrap(implementation_->plan(workload, shape, requestOf(options), options.device)));
+  const PlanRequest request = requestFrom(options);
+  if (options.tune != Tune::Never && !(std::isfinite(options.tuneSeconds) && options.tuneSeconds > 0))
+    throw Exception(ErrorCode::InvalidArgument,
+                    "tuneSeconds is " + std::to_string(options.tuneSeconds) + "; it must be positive");
+  if (options.tune == Tune::Now)
+    implementation_->tuner()->tuneNow(workload, shape, request, options.device, options.tuneSeconds);
+  std::shared_ptr<const Plan::Implementation> plan =
+      unwrap(implementation_->plan(workload, shape, request, options.device));
+  if (options.tune == Tune::Background) implementation_->tuner()->tuneInBackground(plan, request, options.tuneSeconds);
+  return Plan(std::move(plan));
 }
 
 Plan::Plan(std::shared_ptr<const Implementation> implementation) : implementation_(std::move(implementation)) {}
@@ -56,17 +69,20 @@ int64_t Plan::workspaceBytes() const {
 }
 
 std::string Plan::describe() const {
+  const Implementation& current = implementation_->current();
   std::vector<KernelPointer> kernels;
-  for (const LoadedKernel::Pointer& loaded : implementation_->plan.kernels()) kernels.push_back(loaded->pointer());
-  return llvm::formatv("{0:2}", toJson(implementation_->plan.graph(), kernels));
+  for (const LoadedKernel::Pointer& loaded : current.plan.kernels()) kernels.push_back(loaded->pointer());
+  llvm::json::Value json = toJson(current.plan.graph(), kernels);
+  if (current.tuned) (*json.getAsObject())["tuned"] = toJson(*current.tuned);
+  return llvm::formatv("{0:2}", json);
 }
 
 void Plan::forward(const RunArguments& arguments, StreamHandle stream) const {
-  throwIfError(implementation_->plan.forward(arguments, static_cast<CUstream>(stream)));
+  throwIfError(implementation_->forward(arguments, static_cast<CUstream>(stream)));
 }
 void Plan::backward(const RunArguments& arguments, StreamHandle stream) const {
-  throwIfError(implementation_->plan.backward(arguments, static_cast<CUstream>(stream)));
+  throwIfError(implementation_->backward(arguments, static_cast<CUstream>(stream)));
 }
 void Plan::run(const RunArguments& arguments, StreamHandle stream) const {
-  throwIfError(implementation_->plan.run(arguments, static_cast<CUstream>(stream)));
+  throwIfError(implementation_->run(arguments, static_cast<CUstream>(stream)));
 }

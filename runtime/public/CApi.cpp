@@ -1,4 +1,4 @@
-//===- runtime/api/CApi.cpp - The C API over the C++ API --------------------===//
+//===- runtime/public/CApi.cpp - The C API over the C++ API ----------------===//
 //
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
@@ -28,6 +28,7 @@ static_assert(static_cast<int>(ErrorCode::Workspace) == LATHE_WORKSPACE);
 static_assert(static_cast<int>(ErrorCode::Compile) == LATHE_COMPILE);
 static_assert(static_cast<int>(DType::FP32) == LATHE_FP32);
 static_assert(static_cast<int>(Precision::TF32) == LATHE_TF32);
+static_assert(static_cast<int>(Tune::Now) == LATHE_TUNE_NOW);
 static_assert(sizeof(lathe_diagnostics) == sizeof(RunDiagnostics));
 
 namespace {
@@ -254,6 +255,8 @@ lathe_status lathe_plan_create(lathe_runtime* runtime, const lathe_workload* wor
       if (full.workspace_limit) chosen.workspaceLimit = full.workspace_limit;
       if (full.chunk_pairs) chosen.chunkPairs = full.chunk_pairs;
       if (full.device >= 0) chosen.device = full.device;
+      chosen.tune = checkedEnum<Tune>(full.tune, LATHE_TUNE_NOW, "options->tune");
+      if (full.tune_seconds != 0) chosen.tuneSeconds = full.tune_seconds;
     }
     *plan = new lathe_plan{runtime->runtime.plan(workloadOf(workload), shapeOf(shape), chosen)};
   });
