@@ -35,6 +35,7 @@ std::unique_ptr<CLI::App> makeApp(Action& action) {
   addVerifyVerb(*app, action);
   addPlanVerb(*app, action);
   addEmitVerb(*app, action);
+  addInspectVerb(*app, action);
   addCompileVerb(*app, action);
   addCacheVerb(*app, action);
   addDoctorVerb(*app, action);

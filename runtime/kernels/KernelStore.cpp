@@ -19,7 +19,7 @@ CompileRequest requestFor(const Specialization& specialization) {
   return {specialization.entry + ".cu", specialization.entry, specialization.unit, specialization.target.arch(), {}};
 }
 
-KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
+KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion, const CompilerOptions& options) {
   const Specialization& specialization = kernel.specialization;
   KernelRecord record;
   record.kernelDigest = kernel.digest;
@@ -27,7 +27,7 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef nvrtcVersion) {
   record.kind = toString(specialization.kind).str();
   record.entry = specialization.entry;
   record.arch = specialization.target.arch();
-  record.compileOptions = defaultOptions(record.arch);
+  record.compileOptions = compileOptions(record.arch, options);
   record.nvrtcVersion = nvrtcVersion.str();
   record.cubinBytes = kernel.cubin.size();
   record.cubinDigest = Digest::of(kernel.cubin);
@@ -99,7 +99,7 @@ void KernelStore::remember(llvm::ArrayRef<KernelPointer> kernels) {
 
 Digest KernelStore::digestOf(const Specialization& specialization) const {
   const std::string arch = specialization.target.arch();
-  return kernelDigest(specialization.sourceDigest, defaultOptions(arch), nvrtcVersion_, arch);
+  return kernelDigest(specialization.sourceDigest, compileOptions(arch, options_), nvrtcVersion_, arch);
 }
 
 KernelPointer KernelStore::findInCache(const Specialization& specialization, const Digest& workload,
@@ -149,7 +149,7 @@ void KernelStore::keep(const Kernel& kernel, const Workload& workload) const {
   const Digest digest = workloadDigest(workload);
   const KernelKey key{digest, kernel.specialization.target.arch(), kernel.digest};
   llvm::Error error =
-      cache_->store(key, {kernel.cubin, kernel.specialization.flattened(), recordOf(kernel, nvrtcVersion_)});
+      cache_->store(key, {kernel.cubin, kernel.specialization.flattened(), recordOf(kernel, nvrtcVersion_, options_)});
   if (!error && !cache_->loadDocument(digest, "", "workload.json"))
     error = cache_->storeDocument(digest, "", "workload.json", canonicalJson(workload) + "\n");
   if (error) warn_("a kernel was not kept in the cache: " + llvm::toString(std::move(error)));
