@@ -121,34 +121,14 @@ const SourcePlace* placeOf(const SassListing& sass, int stack) {
   return stack < 0 || sass.stacks[stack].empty() ? nullptr : &sass.stacks[stack].front();
 }
 
-/// The files that a PTX text numbers: `.file 2 "/tmp/wgmma/ptx.cuh"`.
-std::map<int, std::string> ptxFiles(llvm::StringRef ptx, const std::vector<SourceFile>& sources) {
-  std::map<int, std::string> names;
-  for (llvm::StringRef line : llvm::split(ptx, '\n')) {
-    int number = 0;
-    line = line.ltrim();
-    if (!line.consume_front(".file")) continue;
-    line = line.ltrim();
-    if (line.consumeInteger(10, number)) continue;
-    const llvm::StringRef path = line.split('"').second.split('"').first;
-    for (const SourceFile& source : sources)
-      if (path == source.name || path.ends_with("/" + source.name)) names[number] = source.name;
-  }
-  return names;
-}
-
-/// The place of `.loc 2 17 3 ...`; none for other lines.
-std::optional<SourcePlace> placeOfLoc(llvm::StringRef line, const std::map<int, std::string>& files) {
-  int file = 0, number = 0;
-  line = line.ltrim();
-  if (!line.consume_front(".loc")) return std::nullopt;
-  line = line.ltrim();
-  if (line.consumeInteger(10, file)) return std::nullopt;
-  line = line.ltrim();
-  if (line.consumeInteger(10, number)) return std::nullopt;
-  const auto found = files.find(file);
-  if (found == files.end()) return std::nullopt;
-  return SourcePlace{found->second, number};
+/// The template's line of each line of PTX, by way of the machine code that was made of both.
+std::map<int, SourcePlace> placesOfPtx(const KernelInspection& kernel) {
+  std::map<int, SourcePlace> places;
+  if (!kernel.sass) return places;
+  for (const SassInstruction& instruction : kernel.sass->instructions)
+    if (const SourcePlace* place = placeOf(*kernel.sass, instruction.stack); place && instruction.ptxLine > 0)
+      places.try_emplace(instruction.ptxLine, *place);
+  return places;
 }
 
 /// `text` cut or filled up to `columns`.
@@ -166,17 +146,16 @@ void lathe::cli::printNumbered(llvm::raw_ostream& out, llvm::StringRef text, con
 }
 
 void lathe::cli::printPtx(llvm::raw_ostream& out, const KernelInspection& kernel, const ListingStyle& style) {
-  const std::map<int, std::string> files = ptxFiles(kernel.ptx, kernel.sources);
+  const std::map<int, SourcePlace> places = placesOfPtx(kernel);
   const SourceLines lines(kernel.sources);
+  SourcePlace last;
   int number = 0;
   for (const llvm::StringRef line : llvm::split(llvm::StringRef(kernel.ptx).rtrim('\n'), '\n')) {
-    ++number;
-    const std::optional<SourcePlace> place = placeOfLoc(line, files);
-    if (place)
-      writeLine(out, llvm::formatv("       // {0}  {1}", placeText(*place), lines.at(*place)).str(), Tone::Faint,
-                style);
-    else
-      writeLine(out, llvm::formatv("{0,5}  {1}", number, withoutTabs(line)).str(), Tone::Plain, style);
+    if (const auto place = places.find(++number); place != places.end() && place->second != last) {
+      last = place->second;
+      writeLine(out, llvm::formatv("       // {0}  {1}", placeText(last), lines.at(last)).str(), Tone::Faint, style);
+    }
+    writeLine(out, llvm::formatv("{0,5}  {1}", number, withoutTabs(line)).str(), Tone::Plain, style);
   }
 }
 

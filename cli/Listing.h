@@ -20,7 +20,7 @@ struct ListingStyle {
 /// A text with its lines numbered.
 void printNumbered(llvm::raw_ostream& out, llvm::StringRef text, const ListingStyle& style);
 
-/// The PTX; each `.loc` with the template's line that it stands for.
+/// The PTX, where the machine code is known with the templates' lines above it.
 void printPtx(llvm::raw_ostream& out, const KernelInspection& kernel, const ListingStyle& style);
 
 /// The machine code, the lines that it comes from above it. The hot loop is marked by a bar.

@@ -36,6 +36,7 @@ std::unique_ptr<CLI::App> makeApp(Action& action) {
   addPlanVerb(*app, action);
   addEmitVerb(*app, action);
   addInspectVerb(*app, action);
+  addExplainVerb(*app, action);
   addCompileVerb(*app, action);
   addCacheVerb(*app, action);
   addDoctorVerb(*app, action);

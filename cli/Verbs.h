@@ -15,6 +15,7 @@ void addVerifyVerb(CLI::App& app, Action& action);
 void addPlanVerb(CLI::App& app, Action& action);
 void addEmitVerb(CLI::App& app, Action& action);
 void addInspectVerb(CLI::App& app, Action& action);
+void addExplainVerb(CLI::App& app, Action& action);
 void addCompileVerb(CLI::App& app, Action& action);
 void addCacheVerb(CLI::App& app, Action& action);
 void addDoctorVerb(CLI::App& app, Action& action);

@@ -8,29 +8,10 @@
 #include "generator/Workload.h"
 #include "runtime/api/PlanDescription.h"
 #include "runtime/api/RuntimeImplementation.h"
+#include "runtime/api/RuntimeOptions.h"
 #include "runtime/api/Unwrap.h"
 
 using namespace lathe;
-
-namespace {
-
-Environment withOptions(Environment environment, const RuntimeOptions& options) {
-  if (options.cacheDir) environment.cacheDir = *options.cacheDir;
-  if (options.readOnlyCaches) environment.cachePath = *options.readOnlyCaches;
-  if (options.nvrtcPath) environment.nvrtcPath = *options.nvrtcPath;
-  if (options.compileThreads) environment.compileThreads = options.compileThreads;
-  return environment;
-}
-
-PlanRequest requestOf(const PlanOptions& options) {
-  PlanRequest request;
-  request.workspaceLimit = options.workspaceLimit;
-  request.chunkPairs = options.chunkPairs;
-  if (options.chunkPairs) request.strategy = Strategy::Chunked;
-  return request;
-}
-
-} // namespace
 
 Runtime::Runtime(const RuntimeOptions& options) {
   const Environment environment = withOptions(Environment::fromProcess(), options);

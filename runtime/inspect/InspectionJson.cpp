@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/inspect/InspectionJson.h"
 
+#include "generator/CanonicalJson.h"
 #include "runtime/inspect/Occupancy.h"
 #include "runtime/inspect/Roofline.h"
 #include "runtime/inspect/Sass.h"
@@ -24,15 +25,6 @@ std::string utf8(llvm::StringRef text) {
 
 template <class T> Value orNull(const std::optional<T>& value) {
   if (value) return *value;
-  return nullptr;
-}
-
-/// JSON text that Lathe wrote itself.
-Value parsed(llvm::StringRef json) {
-  if (json.empty()) return nullptr;
-  llvm::Expected<Value> value = llvm::json::parse(json);
-  if (value) return std::move(*value);
-  llvm::consumeError(value.takeError());
   return nullptr;
 }
 
@@ -113,6 +105,29 @@ Value toJson(const Landscape& landscape) {
 
 } // namespace
 
+Value lathe::parsedJson(llvm::StringRef json) {
+  if (json.empty()) return nullptr;
+  llvm::Expected<Value> value = parseJson(json);
+  if (value) return std::move(*value);
+  llvm::consumeError(value.takeError());
+  return nullptr;
+}
+
+Value lathe::toJson(const TuningRecord& record) {
+  Object configs;
+  for (const auto& [step, config] : record.configs) configs[utf8(step)] = utf8(config);
+  return Object{{"run", utf8(record.run)},
+                {"device", utf8(record.device)},
+                {"driver", utf8(record.driver)},
+                {"nvrtc", utf8(record.nvrtc)},
+                {"shape", Object{{"sequences", record.sequences}, {"tokens", record.tokens}}},
+                {"median_ms", record.medianMilliseconds},
+                {"untuned_median_ms", record.untunedMedianMilliseconds},
+                {"date", utf8(record.date)},
+                {"lathe_version", utf8(record.latheVersion)},
+                {"configs", std::move(configs)}};
+}
+
 Value lathe::toJson(const InstructionMix& mix) {
   Object object{{"total", mix.total()}};
   for (size_t i = 0; i < kInstructionClassCount; ++i) {
@@ -164,7 +179,7 @@ Value lathe::toJson(const KernelInspection& kernel, CodeInJson code) {
                 {"origin", kernel.origin},
                 {"compile_milliseconds", kernel.compileMilliseconds},
                 {"resources", toJson(kernel.resources)},
-                {"config", parsed(kernel.configJson)}};
+                {"config", parsedJson(kernel.configJson)}};
   if (kernel.tile) object["tile"] = ::toJson(*kernel.tile);
   if (kernel.sass) {
     object["mix"] = toJson(kernel.mix);
@@ -183,11 +198,12 @@ Value lathe::toJson(const KernelInspection& kernel, CodeInJson code) {
 }
 
 Value lathe::toJson(const PlanInspection& plan, CodeInJson code) {
-  Array steps, kernels, landscapes;
+  Array steps, kernels, landscapes, tuning;
   for (const StepInspection& step : plan.steps) steps.push_back(toJson(step));
   for (const KernelInspection& kernel : plan.kernels) kernels.push_back(toJson(kernel, code));
   for (const Landscape& landscape : plan.landscapes) landscapes.push_back(::toJson(landscape));
-  return Object{{"workload", parsed(plan.workload)},
+  for (const TuningRecord& record : plan.tuning) tuning.push_back(toJson(record));
+  return Object{{"workload", parsedJson(plan.workload)},
                 {"workload_digest", plan.workloadDigest},
                 {"shape", Object{{"sequences", plan.sequences}, {"tokens", plan.tokens}}},
                 {"arch", plan.arch},
@@ -198,6 +214,7 @@ Value lathe::toJson(const PlanInspection& plan, CodeInJson code) {
                 {"steps", std::move(steps)},
                 {"kernels", std::move(kernels)},
                 {"landscapes", std::move(landscapes)},
+                {"tuning", std::move(tuning)},
                 {"lathe_version", plan.latheVersion},
                 {"nvrtc_version", plan.nvrtcVersion},
                 {"disassembler", plan.disassembler}};

@@ -14,6 +14,10 @@ namespace lathe {
 /// How much of a kernel goes into JSON.
 enum class CodeInJson : uint8_t { Without, With };
 
+/// The value of JSON text; null where it is empty or none.
+llvm::json::Value parsedJson(llvm::StringRef json);
+
+llvm::json::Value toJson(const TuningRecord& record);
 llvm::json::Value toJson(const InstructionMix& mix);
 llvm::json::Value toJson(const KernelResources& resources);
 llvm::json::Value toJson(const StepInspection& step);

@@ -9,6 +9,7 @@
 #include "runtime/inspect/Occupancy.h"
 #include "runtime/inspect/Roofline.h"
 #include "runtime/inspect/Sass.h"
+#include "runtime/inspect/TuningEvidence.h"
 #include "templates/EmbeddedTemplates.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -33,6 +34,8 @@ std::string ptxOf(llvm::StringRef cubin) {
   }
   std::string text = section->str();
   std::replace(text.begin(), text.end(), '\0', '\n');
+  // What follows the code are tables of names.
+  if (const size_t tables = text.find("\n.section"); tables != std::string::npos) text.resize(tables + 1);
   return text;
 }
 
@@ -105,17 +108,21 @@ std::string lathe::sourceName(llvm::StringRef path) {
   return last.starts_with("lathe_") && last.ends_with(".cu") ? last.str() : path.str();
 }
 
-void lathe::countTileInstructions(KernelInspection& kernel, int warps) {
-  if (!kernel.tile || !kernel.hotLoop) return;
+void lathe::addWork(const PlanGraph& graph, const Specialization& unit, KernelInspection& kernel) {
+  const std::optional<Gemm> gemm = productOf(unit.kind);
+  if (!gemm || !unit.config) return;
+  kernel.tile = tileWorkOf(*gemm, *unit.config, graph.workload, 2 * graph.choices.chunkPairs * graph.shape.tokens);
+  if (!kernel.hotLoop) return;
   const SassLoop& loop = kernel.loops[*kernel.hotLoop];
-  const double flops = loop.flops * warps;
+  const double flops = loop.flops * unit.config->warpsM * unit.config->warpsN;
   if (flops <= 0) return;
   kernel.tile->iterations = kernel.tile->flops / flops;
   kernel.tile->instructions = kernel.tile->iterations * double(loop.instructions());
 }
 
 Inspector::Inspector(const Environment& environment, const Cache* cache, OpenNvrtc openNvrtc, const Warn& warn)
-    : environment_(environment), store_(cache, std::move(openNvrtc), inspectingOptions(environment), warn) {}
+    : environment_(environment), cache_(cache),
+      store_(cache, std::move(openNvrtc), inspectingOptions(environment), warn) {}
 
 void Inspector::addMachineCode(llvm::StringRef cubin, KernelInspection& result) const {
   const auto read = [&]() -> llvm::Expected<SassListing> {
@@ -166,6 +173,19 @@ llvm::Expected<KernelInspection> Inspector::inspectKernel(const Kernel& kernel) 
   result->compileMilliseconds = kernel.compileMilliseconds;
   result->sources = sourcesOf(unit, result->sass);
   return result;
+}
+
+void Inspector::addTuning(const PlanGraph& graph, PlanInspection& result) const {
+  if (!cache_) return;
+  const std::optional<std::string> json =
+      cache_->loadDocument(workloadDigest(graph.workload), graph.target.arch(), "plan.json");
+  if (!json) return;
+  TuningEvidence evidence = readTuningEvidence(*json);
+  result.tuning = std::move(evidence.plans);
+  for (Landscape& landscape : result.landscapes)
+    for (LandscapePoint& point : landscape.points)
+      if (const auto found = evidence.measured.find({landscape.step, point.config}); found != evidence.measured.end())
+        point.measuredMilliseconds = found->second;
 }
 
 /// The tools may be missing where everything came from a cache: then their versions stay empty.
@@ -221,16 +241,13 @@ llvm::Expected<PlanInspection> Inspector::plan(const PlanGraph& graph, std::opti
       continue;
     }
     KernelInspection& kernel = **slots[i];
-    if (const std::optional<Gemm> gemm = productOf(units[i].kind)) {
-      const Config& config = *units[i].config;
-      kernel.tile = tileWorkOf(*gemm, config, graph.workload, 2 * graph.choices.chunkPairs * graph.shape.tokens);
-      countTileInstructions(kernel, config.warpsM * config.warpsN);
-      result.landscapes.push_back(landscapeOf(units[i].kind, graph));
-    }
+    addWork(graph, units[i], kernel);
+    if (kernel.tile) result.landscapes.push_back(landscapeOf(units[i].kind, graph));
     result.kernels.push_back(std::move(kernel));
   }
   if (errors) return errors;
   describePlan(graph, result);
+  addTuning(graph, result);
   addTools(result);
   return result;
 }

@@ -44,11 +44,13 @@ public:
 
 private:
   llvm::Expected<KernelInspection> inspectKernel(const Kernel& kernel) const;
+  void addTuning(const PlanGraph& graph, PlanInspection& result) const;
   void addTools(PlanInspection& result);
   llvm::Expected<NvrtcVersion> nvrtcVersion();
   void addMachineCode(llvm::StringRef cubin, KernelInspection& result) const;
 
   const Environment environment_;
+  const Cache* cache_;
   KernelStore store_;
 };
 
@@ -56,8 +58,8 @@ private:
 /// folder before names that have none. Paths of other files stay.
 std::string sourceName(llvm::StringRef path);
 
-/// The iterations of the hot loop for one tile, and the instructions of one warp in them, from the floating-point
-/// operations that the loop makes. `kernel` has its `tile` and loops.
-void countTileInstructions(KernelInspection& kernel, int warps);
+/// Gives `kernel`, if `unit` is a product, its tile in `graph`: also the iterations of the hot loop for one tile, and
+/// the instructions of one warp in them, from the floating-point operations that the loop makes.
+void addWork(const PlanGraph& graph, const Specialization& unit, KernelInspection& kernel);
 
 } // namespace lathe

@@ -43,9 +43,9 @@ InstructionClass classOfBase(llvm::StringRef base) {
       .Cases("BREAK", "BMOV", "NOP", "YIELD", "KILL", "BPT", "RPCMOV", "PREEXIT", "ACQBULK", Control)
       .Cases("IADD", "IADD3", "IMAD", "LEA", "LOP3", "LOP", "SHF", "SHL", "SHR", Integer)
       .Cases("ISETP", "IABS", "IMNMX", "PLOP3", "PRMT", "SEL", "SGXT", "BMSK", "POPC", Integer)
-      .Cases("FLO", "BREV", "IDP", "IDP4A", "ISCADD", "VIADD", "VIMNMX", "VIADDMNMX", "VABSDIFF", Integer)
+      .Cases("FLO", "BREV", "IDP", "IDP4A", "ISCADD", "VIADD", "VIMNMX", "VIMNMX3", "VIADDMNMX", Integer)
       .Cases("UIADD3", "UIMAD", "ULEA", "ULOP3", "USHF", "UISETP", "USEL", "UPLOP3", "UPRMT", Integer)
-      .Cases("UFLO", "UPOPC", "UBMSK", "USGXT", "UBREV", "LOP32I", "IADD32I", "UIABS", "UIMNMX", Integer)
+      .Cases("UFLO", "UPOPC", "UBMSK", "USGXT", "VABSDIFF", "LOP32I", "IADD32I", "UIABS", "UIMNMX", Integer)
       .Default(Other);
 }
 

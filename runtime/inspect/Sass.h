@@ -6,7 +6,7 @@
 #pragma once
 
 #include "generator/Error.h"
-#include "lathe/inspect.h"
+#include "lathe/machine_code.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"

@@ -11,125 +11,17 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "lathe/machine_code.h"
+#include "lathe/runtime.h"
+
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lathe {
-
-/// A line of a source: of the generated unit (`lathe_logits.cu`) or of a template (`common/math.cuh`). Lines count
-/// from 1.
-struct SourcePlace {
-  std::string file;
-  int line = 0;
-
-  friend auto operator<=>(const SourcePlace&, const SourcePlace&) = default;
-};
-
-/// What an instruction keeps busy.
-enum class InstructionClass : uint8_t {
-  /// Tensor cores.
-  Tensor,
-  /// Floating-point multiply, add, compare.
-  Fma,
-  /// The unit for exp2, logarithm, reciprocal.
-  Mufu,
-  /// Shared memory: LDS, STS, LDSM and their like.
-  Shared,
-  /// Global memory: LDG, STG, LDGSTS and their like.
-  Global,
-  /// Local memory: spilled registers and local arrays.
-  Local,
-  /// Bulk copies by the TMA unit.
-  Tma,
-  /// Barriers, fences and waits.
-  Sync,
-  Integer,
-  /// Conversions between types.
-  Convert,
-  /// Moves, constants, special registers.
-  Move,
-  /// Shuffles and votes between the lanes of a warp.
-  Warp,
-  /// Branches and convergence.
-  Control,
-  Other,
-};
-inline constexpr size_t kInstructionClassCount = 14;
-
-/// How many instructions of each class there are.
-class InstructionMix {
-public:
-  int64_t& operator[](InstructionClass kind) { return counts_[static_cast<size_t>(kind)]; }
-  int64_t operator[](InstructionClass kind) const { return counts_[static_cast<size_t>(kind)]; }
-  int64_t total() const {
-    int64_t sum = 0;
-    for (const int64_t count : counts_) sum += count;
-    return sum;
-  }
-
-  friend bool operator==(const InstructionMix&, const InstructionMix&) = default;
-
-private:
-  std::array<int64_t, kInstructionClassCount> counts_{};
-};
-
-/// One machine instruction.
-struct SassInstruction {
-  /// Bytes from the begin of the function.
-  int64_t address = 0;
-  /// Predicate, opcode and operands: `@!P0 BRA .L_x_3`.
-  std::string text;
-  /// `HMMA.16816.F32.BF16`
-  std::string opcode;
-  InstructionClass kind = InstructionClass::Other;
-  /// For branches within the function, and for instructions that name where lanes meet again: that address.
-  std::optional<int64_t> target = std::nullopt;
-  /// Index into `SassListing::stacks`; -1 where the line is not known.
-  int stack = -1;
-  /// Line of the PTX; 0 where it is not known.
-  int ptxLine = 0;
-};
-
-/// The machine code of one function.
-struct SassListing {
-  std::string entry;
-  std::vector<SassInstruction> instructions;
-  /// The lines that instructions come from, each innermost first: where it is written, where that was inlined, ...
-  std::vector<std::vector<SourcePlace>> stacks;
-};
-
-/// Instructions that lie together: the index of the first, and of the one after the last.
-struct InstructionRange {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-/// A loop of the machine code: all instructions from which a branch back to its begin is reached.
-struct SassLoop {
-  /// By address; more than one where the compiler moved a part, such as a wait, out of the way.
-  std::vector<InstructionRange> ranges;
-  /// Loops around it.
-  int depth = 0;
-  InstructionMix mix;
-  /// Floating-point operations of one warp in one iteration.
-  double flops = 0;
-  /// Bytes that one warp moves between registers (or tensor cores) and shared memory in one iteration.
-  double sharedBytes = 0;
-
-  size_t instructions() const {
-    size_t count = 0;
-    for (const InstructionRange& range : ranges) count += range.end - range.begin;
-    return count;
-  }
-  bool contains(size_t instruction) const {
-    for (const InstructionRange& range : ranges)
-      if (range.begin <= instruction && instruction < range.end) return true;
-    return false;
-  }
-};
 
 /// What keeps more blocks from a multiprocessor.
 enum class OccupancyLimiter : uint8_t { Registers, SharedMemory, Threads, Blocks, Nothing };
@@ -272,6 +164,24 @@ struct Landscape {
   std::vector<LandscapePoint> points;
 };
 
+/// A plan that tuning found best, by the `plan.json` of a cache.
+struct TuningRecord {
+  std::string run;
+  /// `NVIDIA H200`
+  std::string device;
+  std::string driver;
+  std::string nvrtc;
+  int64_t sequences = 0;
+  int64_t tokens = 0;
+  double medianMilliseconds = 0;
+  double untunedMedianMilliseconds = 0;
+  /// UTC, ISO 8601.
+  std::string date;
+  std::string latheVersion;
+  /// The configs of the products in words, by the product's step.
+  std::vector<std::pair<std::string, std::string>> configs;
+};
+
 /// A plan, taken apart.
 struct PlanInspection {
   /// The workload as canonical JSON, and its digest.
@@ -289,9 +199,109 @@ struct PlanInspection {
   /// Each kernel that was asked for, once.
   std::vector<KernelInspection> kernels;
   std::vector<Landscape> landscapes;
+  /// Tuning of this workload and architecture, newest last.
+  std::vector<TuningRecord> tuning;
   std::string latheVersion;
   std::string nvrtcVersion;
   std::string disassembler;
 };
+
+/// A line of a comparison: in both, only in the first, only in the second.
+enum class LineOrigin : uint8_t { Both, First, Second };
+struct ComparedLine {
+  LineOrigin origin = LineOrigin::Both;
+  std::string text;
+};
+
+/// A figure of two kernels.
+struct ComparedFigure {
+  /// `config`, `resources`, `instructions`, `time`
+  std::string group;
+  std::string name;
+  std::string first;
+  std::string second;
+
+  bool differs() const { return first != second; }
+};
+
+/// Two kernels, compared.
+struct KernelComparison {
+  std::vector<ComparedFigure> figures;
+  /// The generated units; of machine code and templates only figures are compared.
+  std::vector<ComparedLine> source;
+  /// Whether the machine code is the same, instruction by instruction; none where one of them was not read.
+  std::optional<bool> sameCode = std::nullopt;
+};
+
+/// A kernel of a cubin that nothing else is known of.
+struct CubinEntry {
+  std::string name;
+  KernelResources resources;
+};
+
+/// Where a cubin comes from.
+struct KernelExplanation {
+  /// The file, and the root of the cache that it lies in; empty for a file that is in none.
+  std::string file;
+  std::string cacheRoot;
+  int64_t cubinBytes = 0;
+  std::string cubinDigest;
+  std::string arch;
+  std::vector<CubinEntry> entries;
+
+  /// The rest is known only of a cubin that is in a cache, or has its record beside it.
+  bool known = false;
+  std::string kernelDigest;
+  std::string sourceDigest;
+  std::string step;
+  std::string configJson;
+  std::string configText;
+  std::vector<std::string> compileOptions;
+  std::string nvrtcVersion;
+  double compileMilliseconds = 0;
+  /// UTC, ISO 8601.
+  std::string created;
+  std::string latheVersion;
+  /// Canonical JSON; empty where the cache lacks it.
+  std::string workload;
+  std::string workloadDigest;
+  /// The source in one file.
+  std::string source;
+  /// Tuned plans of this workload and architecture that have this kernel's config.
+  std::vector<TuningRecord> tuning;
+};
+
+/// What to inspect, and how.
+struct InspectOptions {
+  /// `sm_90a`, ...: the GPU to compile for, which need not be there.
+  std::string arch = {};
+  /// One step of the plan, such as `logits`; empty: all.
+  std::string step = {};
+  /// As in `PlanOptions`.
+  std::optional<int64_t> workspaceLimit = std::nullopt;
+  std::optional<int64_t> chunkPairs = std::nullopt;
+  /// For a product named by `step`: its config as JSON; empty: the one that a plan would take.
+  std::string configJson = {};
+  /// Where kernels are kept and NVRTC is found.
+  RuntimeOptions runtime = {};
+  /// The disassembler; none: `LATHE_NVDISASM`, else where toolkits and wheels have it.
+  std::optional<std::string> nvdisasmPath = std::nullopt;
+};
+
+/// Plans, compiles (or finds in the cache) and takes apart. Needs NVRTC where the cache lacks a kernel, and no GPU.
+/// Without nvdisasm all but the machine code is there. This and the functions below throw `lathe::Exception`.
+LATHE_API PlanInspection inspectPlan(const Workload& workload, const Shape& shape, const InspectOptions& options);
+
+/// Every figure of two kernels, and the differences of their sources.
+LATHE_API KernelComparison compareKernels(const KernelInspection& first, const KernelInspection& second);
+
+/// Explains a cubin's file, or the kernel whose digest begins with `what`, from the caches that `options` name.
+LATHE_API KernelExplanation explainCubin(const std::string& what, const RuntimeOptions& options = {});
+
+/// As `lathe inspect --json` prints it; with `withCode` the sources, PTX and machine code as well.
+LATHE_API std::string inspectionJson(const PlanInspection& plan, bool withCode);
+
+/// One HTML page that needs nothing else, for a browser.
+LATHE_API std::string inspectionHtml(const PlanInspection& plan);
 
 } // namespace lathe
