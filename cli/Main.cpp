@@ -41,6 +41,7 @@ std::unique_ptr<CLI::App> makeApp(Action& action) {
   addCacheVerb(*app, action);
   addDoctorVerb(*app, action);
   addCompletionVerb(*app, action);
+  addManVerb(*app, action);
   // Last: a verb starts with the footer that the program has when it is added.
   app->footer(kFooter);
   return app;

@@ -21,5 +21,6 @@ void addCacheVerb(CLI::App& app, Action& action);
 void addDoctorVerb(CLI::App& app, Action& action);
 /// `app` must outlive the action as well: its definitions are what is completed.
 void addCompletionVerb(CLI::App& app, Action& action);
+void addManVerb(CLI::App& app, Action& action);
 
 } // namespace lathe::cli

@@ -184,7 +184,8 @@ std::string lathe::entryFolder(llvm::StringRef root, const Digest& workload, llv
 }
 
 llvm::Error lathe::writeAtomically(llvm::StringRef path, llvm::StringRef bytes) {
-  const llvm::StringRef folder = llvm::sys::path::parent_path(path);
+  const llvm::StringRef parent = llvm::sys::path::parent_path(path);
+  const llvm::StringRef folder = parent.empty() ? "." : parent;
   if (const std::error_code code = llvm::sys::fs::create_directories(folder, true, llvm::sys::fs::perms::all_all))
     return ioError("cannot create the folder", folder, code);
   std::string temporary;

@@ -8,6 +8,7 @@
 #include "tests/support/LatheCommand.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Regex.h"
 
 using namespace lathe::test;
 using Catch::Matchers::Contains;
@@ -165,4 +166,28 @@ TEST_CASE("explain leads from a digest or a cubin back to the workload") {
   CHECK_THAT(elsewhere.out, Contains("shared_user") && Contains("from elsewhere"));
   CHECK(lathe({"explain", foreign, "--source"}).exitCode == 3);
   checkUsage(lathe({"explain", "no such thing"}), "lathe cache ls");
+}
+
+TEST_CASE("man prints a page of every verb, and writes all of them") {
+  const Lathe lathe;
+  const CommandResult main = lathe({"man"});
+  CHECK(main.exitCode == 0);
+  CHECK_THAT(main.out, Contains(".TH LATHE 1") && Contains(".SH VERBS") && Contains("lathe\\-inspect"));
+  const CommandResult page = lathe({"man", "lathe-cache-ls"});
+  CHECK_THAT(page.out, Contains(".SH SYNOPSIS") && Contains(".B lathe cache ls") && Contains("\\-\\-json") &&
+                           Contains(".SH SEE ALSO"));
+  // No line of a text begins like a request, and no escape is left open.
+  const CommandResult inspect = lathe({"man", "lathe-inspect"});
+  llvm::SmallVector<llvm::StringRef> lines;
+  llvm::StringRef(inspect.out).split(lines, '\n');
+  const llvm::Regex request("^\\.(TH|SH|SS|TP|B|BR|I|RI|nf|fi|sp)( |$)");
+  for (const llvm::StringRef line : lines) {
+    INFO(line.str());
+    CHECK((!line.starts_with(".") || request.match(line)));
+  }
+  const std::string folder = lathe.file("man1");
+  CHECK(lathe({"man", "--output", folder}).exitCode == 0);
+  for (const char* name : {"lathe", "lathe-run", "lathe-cache", "lathe-cache-merge", "lathe-man"})
+    CHECK(llvm::sys::fs::exists(folder + "/" + name + ".1"));
+  checkUsage(lathe({"man", "lathe-nonsense"}), "lathe-cache-ls");
 }
