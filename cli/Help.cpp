@@ -24,7 +24,7 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   const llvm::StringRef set = llvm::StringRef(type).split('{').second;
   std::string text = set.empty() ? type : set.split('}').first.str();
   std::replace(text.begin(), text.end(), ',', '|');
-  return " " + text + (option->get_expected_max() > 1 ? "..." : "");
+  return " " + text + (option->get_expected_max() > option->get_expected_min() ? "..." : "");
 }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {

@@ -35,12 +35,15 @@ std::unique_ptr<CLI::App> makeApp(Action& action) {
   addVerifyVerb(*app, action);
   addPlanVerb(*app, action);
   addEmitVerb(*app, action);
+  addInspectVerb(*app, action);
+  addExplainVerb(*app, action);
   addCompileVerb(*app, action);
   addTuneVerb(*app, action);
   addBenchVerb(*app, action);
   addCacheVerb(*app, action);
   addDoctorVerb(*app, action);
   addCompletionVerb(*app, action);
+  addManVerb(*app, action);
   // Last: a verb starts with the footer that the program has when it is added.
   app->footer(kFooter);
   return app;

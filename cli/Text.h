@@ -6,6 +6,7 @@
 #pragma once
 
 #include "generator/Error.h"
+#include "runtime/inspect/Quantities.h"
 
 #include "llvm/Support/JSON.h"
 
@@ -14,12 +15,10 @@
 
 namespace lathe::cli {
 
-/// `512 B`, `1.50 MiB`: bytes in binary units.
-std::string bytesText(double bytes);
-/// `12.9 TFLOP`
-std::string flopsText(double flops);
-/// `12.3 us`, `6.34 ms`, `1.20 s`: a time given in milliseconds.
-std::string timeText(double milliseconds);
+using lathe::bytesText;
+using lathe::flopsText;
+using lathe::timeText;
+
 /// `3.14159`, `1.25e-06`, `nan`: six significant digits.
 std::string numberText(double value);
 /// An error as tables show it: `1.2e-06`, `0`, `nan`.

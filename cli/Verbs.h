@@ -14,6 +14,8 @@ void addRunVerb(CLI::App& app, Action& action);
 void addVerifyVerb(CLI::App& app, Action& action);
 void addPlanVerb(CLI::App& app, Action& action);
 void addEmitVerb(CLI::App& app, Action& action);
+void addInspectVerb(CLI::App& app, Action& action);
+void addExplainVerb(CLI::App& app, Action& action);
 void addCompileVerb(CLI::App& app, Action& action);
 void addTuneVerb(CLI::App& app, Action& action);
 void addBenchVerb(CLI::App& app, Action& action);
@@ -21,5 +23,6 @@ void addCacheVerb(CLI::App& app, Action& action);
 void addDoctorVerb(CLI::App& app, Action& action);
 /// `app` must outlive the action as well: its definitions are what is completed.
 void addCompletionVerb(CLI::App& app, Action& action);
+void addManVerb(CLI::App& app, Action& action);
 
 } // namespace lathe::cli

@@ -41,6 +41,7 @@ public:
     if (const auto path = value("LATHE_CACHE_PATH")) readCachePath(*path);
     result_.nvrtcPath = value("LATHE_NVRTC");
     result_.driverPath = value("LATHE_LIBCUDA");
+    result_.nvdisasmPath = value("LATHE_NVDISASM");
     readSearchFolders();
     readNumbers();
     readLogLevel();

@@ -27,6 +27,8 @@ struct Environment {
   /// LATHE_NVRTC and LATHE_LIBCUDA: libraries to open in place of those that would be found.
   std::optional<std::string> nvrtcPath = std::nullopt;
   std::optional<std::string> driverPath = std::nullopt;
+  /// LATHE_NVDISASM: the disassembler to run.
+  std::optional<std::string> nvdisasmPath = std::nullopt;
   /// Folders where NVRTC may be: of CUDA_HOME, CUDA_PATH, /usr/local/cuda, and the PyPI wheels in VIRTUAL_ENV.
   std::vector<std::string> cudaSearchFolders;
   /// LATHE_COMPILE_THREADS: compilations at once; none: all processors.

@@ -13,9 +13,21 @@
 
 using namespace lathe;
 
+namespace {
+constexpr const char* kLineInfo = "-lineinfo";
+} // namespace
+
+std::vector<std::string> lathe::compileOptions(llvm::StringRef arch, const CompilerOptions& options) {
+  std::vector<std::string> all = defaultOptions(arch);
+  if (options.lineInfo) all.push_back(kLineInfo);
+  return all;
+}
+
 llvm::Expected<CompiledKernel> Compiler::compile(const CompileRequest& request) const {
   auto begin = std::chrono::steady_clock::now();
-  llvm::Expected<CompileOutput> output = lathe::compile(nvrtc_, request);
+  CompileRequest complete = request;
+  if (options_.lineInfo) complete.options.push_back(kLineInfo);
+  llvm::Expected<CompileOutput> output = lathe::compile(nvrtc_, complete);
   if (!output) return output.takeError();
   std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
   llvm::Expected<CubinInfo> info = readCubin(output->cubin, request.entry);

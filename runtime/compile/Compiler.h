@@ -33,7 +33,12 @@ struct CompilerOptions {
   unsigned threads = 0;
   /// Bytes of local memory that a thread may use for registers that do not fit. More would be slow, and is refused.
   int64_t spillLimit = 0;
+  /// Keeps the source's lines and the PTX in the cubins, for `lathe inspect`. The machine code is the same.
+  bool lineInfo = false;
 };
+
+/// All options of a compilation for `arch` by `options`: what the kernel digest covers.
+std::vector<std::string> compileOptions(llvm::StringRef arch, const CompilerOptions& options);
 
 /// NVRTC and a limit on how many compilations run at once. Immutable; safe to use from several threads.
 class Compiler {

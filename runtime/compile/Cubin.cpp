@@ -106,6 +106,8 @@ public:
 
   std::vector<EntrySymbol> entries() const;
   llvm::Expected<CubinInfo> info(llvm::StringRef entry) const;
+  /// Empty where there is no such section, or where it has no bytes in the file.
+  llvm::Expected<llvm::StringRef> contents(llvm::StringRef name) const;
 
 private:
   explicit CubinFile(llvm::object::ELFFile<Elf> elf) : elf_(std::move(elf)) {}
@@ -210,6 +212,14 @@ llvm::Expected<std::vector<AttributeRecord>> CubinFile::attributes(llvm::StringR
   llvm::Expected<llvm::ArrayRef<uint8_t>> contents = elf_.getSectionContents(*header);
   if (!contents) return corrupt(contents.takeError());
   return parseAttributes(llvm::toStringRef(*contents), name);
+}
+
+llvm::Expected<llvm::StringRef> CubinFile::contents(llvm::StringRef name) const {
+  const Elf::Shdr* header = section(name);
+  if (!header || header->sh_type == llvm::ELF::SHT_NOBITS) return llvm::StringRef();
+  llvm::Expected<llvm::ArrayRef<uint8_t>> contents = elf_.getSectionContents(*header);
+  if (!contents) return corrupt(contents.takeError());
+  return llvm::toStringRef(*contents);
 }
 
 llvm::Expected<int64_t> CubinFile::sectionBytes(llvm::StringRef name) const {
@@ -339,4 +349,10 @@ llvm::Expected<CubinInfo> lathe::readCubin(llvm::StringRef bytes, llvm::StringRe
   llvm::Expected<CubinFile> file = CubinFile::open(bytes);
   if (!file) return file.takeError();
   return file->info(entry);
+}
+
+llvm::Expected<llvm::StringRef> lathe::readCubinSection(llvm::StringRef bytes, llvm::StringRef name) {
+  llvm::Expected<CubinFile> file = CubinFile::open(bytes);
+  if (!file) return file.takeError();
+  return file->contents(name);
 }

@@ -71,4 +71,8 @@ llvm::Expected<std::vector<std::string>> readCubinEntries(llvm::StringRef bytes)
 /// Resources of the kernel `entry`. ErrorCode::Corrupt when `bytes` are no cubin or have no such kernel.
 llvm::Expected<CubinInfo> readCubin(llvm::StringRef bytes, llvm::StringRef entry);
 
+/// The contents of the section `name`, within `bytes`; empty where there is no such section. ErrorCode::Corrupt when
+/// `bytes` are no cubin.
+llvm::Expected<llvm::StringRef> readCubinSection(llvm::StringRef bytes, llvm::StringRef name);
+
 } // namespace lathe

@@ -22,7 +22,8 @@ CompileRequest requestFor(const Specialization& specialization) {
 }
 
 /// The record of `kernel`, whose .cu has the text `source`.
-KernelRecord recordOf(const Kernel& kernel, llvm::StringRef source, llvm::StringRef nvrtcVersion) {
+KernelRecord recordOf(const Kernel& kernel, llvm::StringRef source, llvm::StringRef nvrtcVersion,
+                      const CompilerOptions& options) {
   const Specialization& specialization = kernel.specialization;
   KernelRecord record;
   record.kernelDigest = kernel.digest;
@@ -30,7 +31,7 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef source, llvm::String
   record.kind = toString(specialization.kind).str();
   record.entry = specialization.entry;
   record.arch = specialization.target.arch();
-  record.compileOptions = defaultOptions(record.arch);
+  record.compileOptions = compileOptions(record.arch, options);
   record.nvrtcVersion = nvrtcVersion.str();
   record.cubinBytes = kernel.cubin.size();
   record.cubinDigest = Digest::of(kernel.cubin);
@@ -47,9 +48,9 @@ KernelRecord recordOf(const Kernel& kernel, llvm::StringRef source, llvm::String
   return record;
 }
 
-Digest digestOf(const Specialization& specialization, llvm::StringRef nvrtcVersion) {
+Digest digestOf(const Specialization& specialization, llvm::StringRef nvrtcVersion, const CompilerOptions& options) {
   const std::string arch = specialization.target.arch();
-  return kernelDigest(specialization.sourceDigest, defaultOptions(arch), nvrtcVersion, arch);
+  return kernelDigest(specialization.sourceDigest, compileOptions(arch, options), nvrtcVersion, arch);
 }
 
 } // namespace
@@ -205,7 +206,7 @@ KernelPointer KernelStore::findInCache(const Specialization& specialization, con
   if (!cache_) return nullptr;
   const std::string arch = specialization.target.arch();
   std::optional<CachedKernel> cached = nvrtcVersion
-                                           ? cache_->load({workload, arch, digestOf(specialization, *nvrtcVersion)})
+                                           ? cache_->load({workload, arch, digestOf(specialization, *nvrtcVersion, options_)})
                                            : cache_->loadBySource(workload, arch, specialization.sourceDigest);
   if (!cached) return nullptr;
   // The digest vouches for the bytes; what they need is read from them again, as the record is only text.
@@ -233,7 +234,7 @@ std::vector<KernelStore::Outcome> KernelStore::compileMissing(const Compiler& co
       outcomes.push_back({nullptr, takeSummary(compiled[i].takeError())});
       continue;
     }
-    auto kernel = std::make_shared<const Kernel>(Kernel{*missing[i], digestOf(*missing[i], nvrtcVersion_),
+    auto kernel = std::make_shared<const Kernel>(Kernel{*missing[i], digestOf(*missing[i], nvrtcVersion_, options_),
                                                         std::move(compiled[i]->cubin), compiled[i]->info,
                                                         KernelOrigin::Compiled, compiled[i]->milliseconds});
     keep(*kernel, workload);
@@ -247,7 +248,7 @@ void KernelStore::keep(const Kernel& kernel, const Workload& workload) const {
   const Digest digest = workloadDigest(workload);
   const KernelKey key{digest, kernel.specialization.target.arch(), kernel.digest};
   std::string source = kernel.specialization.flattened();
-  KernelRecord record = recordOf(kernel, source, nvrtcVersion_);
+  KernelRecord record = recordOf(kernel, source, nvrtcVersion_, options_);
   llvm::Error error = cache_->store(key, {kernel.cubin, std::move(source), std::move(record)});
   if (!error && !cache_->loadDocument(digest, "", "workload.json"))
     error = cache_->storeDocument(digest, "", "workload.json", canonicalJson(workload) + "\n");

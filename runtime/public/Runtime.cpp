@@ -8,32 +8,13 @@
 #include "generator/Workload.h"
 #include "runtime/api/PlanDescription.h"
 #include "runtime/api/RuntimeImplementation.h"
+#include "runtime/api/RuntimeOptions.h"
 #include "runtime/api/Unwrap.h"
 #include "tuning/OnlineTuner.h"
 
 #include <cmath>
 
 using namespace lathe;
-
-namespace {
-
-Environment withOptions(Environment environment, const RuntimeOptions& options) {
-  if (options.cacheDir) environment.cacheDir = *options.cacheDir;
-  if (options.readOnlyCaches) environment.cachePath = *options.readOnlyCaches;
-  if (options.nvrtcPath) environment.nvrtcPath = *options.nvrtcPath;
-  if (options.compileThreads) environment.compileThreads = options.compileThreads;
-  return environment;
-}
-
-PlanRequest requestFrom(const PlanOptions& options) {
-  PlanRequest request;
-  request.workspaceLimit = options.workspaceLimit;
-  request.chunkPairs = options.chunkPairs;
-  if (options.chunkPairs) request.strategy = Strategy::Chunked;
-  return request;
-}
-
-} // namespace
 
 Runtime::Runtime(const RuntimeOptions& options) {
   const Environment environment = withOptions(Environment::fromProcess(), options);
@@ -44,7 +25,7 @@ Runtime::Runtime(const RuntimeOptions& options) {
 }
 
 Plan Runtime::plan(const Workload& workload, const Shape& shape, const PlanOptions& options) {
-  const PlanRequest request = requestFrom(options);
+  const PlanRequest request = requestOf(options);
   if (options.tune != Tune::Never && !(std::isfinite(options.tuneSeconds) && options.tuneSeconds > 0))
     throw Exception(ErrorCode::InvalidArgument,
                     "tuneSeconds is " + std::to_string(options.tuneSeconds) + "; it must be positive");

@@ -3,7 +3,7 @@
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
 //===----------------------------------------------------------------------===//
-#include "tests/support/RunCommand.h"
+#include "tests/support/LatheCommand.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
@@ -20,29 +20,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
-/// The command in surroundings of its own: a scratch cache, and no GPU even where there is one.
-class Lathe {
-public:
-  CommandResult operator()(const Words& arguments) const {
-    Words environment = {"LATHE_CACHE_DIR=" + cacheDir(), "LATHE_LIBCUDA=/nonexistent/libcuda.so.1"};
-    for (const char* name : {"PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "LATHE_NVRTC"})
-      if (const auto value = llvm::sys::Process::GetEnv(name)) environment.push_back(name + ("=" + *value));
-    environment.insert(environment.end(), extra_.begin(), extra_.end());
-    return runCommand(LATHE_CLI, arguments, environment);
-  }
-
-  /// Sets one more variable.
-  void set(const std::string& variable) { extra_.push_back(variable); }
-  std::string cacheDir() const { return scratch_.file("cache"); }
-  std::string file(llvm::StringRef name) const { return scratch_.file(name); }
-
-private:
-  ScratchFolder scratch_;
-  Words extra_;
-};
-
 std::string golden(const std::string& name) {
   return std::string(LATHE_TEST_DATA) + "/" + name + ".safetensors";
 }
@@ -57,34 +34,6 @@ Words goldenFiles() {
   return files;
 }
 
-/// Output that must be JSON.
-llvm::json::Value parsed(const std::string& text) {
-  llvm::Expected<llvm::json::Value> value = llvm::json::parse(text);
-  if (!value) FAIL(llvm::toString(value.takeError()) << "\n" << text);
-  return std::move(*value);
-}
-
-const llvm::json::Array& arrayIn(const llvm::json::Value& object, llvm::StringRef name) {
-  REQUIRE(object.getAsObject());
-  const llvm::json::Array* array = object.getAsObject()->getArray(name);
-  REQUIRE(array);
-  return *array;
-}
-
-std::string textIn(const llvm::json::Value& object, llvm::StringRef name) {
-  REQUIRE(object.getAsObject());
-  const auto text = object.getAsObject()->getString(name);
-  REQUIRE(text);
-  return text->str();
-}
-
-double numberIn(const llvm::json::Value& object, llvm::StringRef name) {
-  REQUIRE(object.getAsObject());
-  const auto number = object.getAsObject()->getNumber(name);
-  REQUIRE(number);
-  return *number;
-}
-
 std::vector<std::string> linesOf(const std::string& text) {
   llvm::SmallVector<llvm::StringRef> lines;
   llvm::StringRef(text).split(lines, '\n');
@@ -95,21 +44,7 @@ void checkNoTrailingSpaces(const std::string& text) {
   for (const std::string& line : linesOf(text)) CHECK((line.empty() || line.back() != ' '));
 }
 
-/// The command line is wrong in a way that the message tells: nothing on standard output, one line on standard error.
-void checkUsage(const CommandResult& result, const std::string& message) {
-  CAPTURE(result.err);
-  CHECK(result.exitCode == 2);
-  CHECK(result.out.empty());
-  CHECK_THAT(result.err, Catch::StartsWith("lathe: error: ") && Contains(message));
-  CHECK(llvm::StringRef(result.err).count('\n') == 1);
-}
-
 const Words kTiny = {"--hidden", "64", "--vocab", "300", "--sequences", "2", "--tokens", "8"};
-
-Words operator+(Words left, const Words& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
 
 } // namespace
 
@@ -128,7 +63,8 @@ TEST_CASE("the version and the help name the program and its exit codes") {
 
 TEST_CASE("every verb has help with a description") {
   const Lathe lathe;
-  for (const char* verb : {"run", "verify", "plan", "emit", "compile", "cache", "doctor", "completion"}) {
+  for (const char* verb :
+       {"run", "verify", "plan", "emit", "inspect", "explain", "compile", "cache", "doctor", "completion"}) {
     CAPTURE(verb);
     const CommandResult help = lathe({verb, "--help"});
     CHECK(help.exitCode == 0);

@@ -85,12 +85,14 @@ TEST_CASE("A variable with a wrong value is ignored with one warning that names 
 TEST_CASE("The other variables are taken over as they are") {
   const Environment environment = read({{"LATHE_NVRTC", "/opt/libnvrtc.so.13"},
                                         {"LATHE_LIBCUDA", "/opt/libcuda.so"},
+                                        {"LATHE_NVDISASM", "/opt/nvdisasm"},
                                         {"LATHE_LOG", "trace"},
                                         {"LATHE_COMPILE_THREADS", "3"},
                                         {"NO_COLOR", "1"}},
                                        "/h");
   CHECK(environment.nvrtcPath == "/opt/libnvrtc.so.13");
   CHECK(environment.driverPath == "/opt/libcuda.so");
+  CHECK(environment.nvdisasmPath == "/opt/nvdisasm");
   CHECK(environment.logLevel == "trace");
   CHECK(environment.compileThreads == 3u);
   CHECK(environment.noColor);
