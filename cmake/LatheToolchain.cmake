@@ -23,7 +23,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
 endif()
 target_compile_definitions(lathe_options INTERFACE LATHE_VERSION="${PROJECT_VERSION}")
 if(LATHE_SANITIZE)
-  target_compile_options(lathe_options INTERFACE -fsanitize=${LATHE_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(lathe_options INTERFACE -fsanitize=${LATHE_SANITIZE} -fno-sanitize-recover=all
+                                                 -fno-omit-frame-pointer)
   target_link_options(lathe_options INTERFACE -fsanitize=${LATHE_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # Instrumented, GCC takes moved-from optionals for uninitialised ones.
