@@ -4,14 +4,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cli/Device.h"
-#include "cli/Models.h"
 #include "cli/Text.h"
 #include "cli/Verbs.h"
 #include "cli/WorkItems.h"
 #include "runtime/cache/Cache.h"
 #include "tuning/KernelIndex.h"
-
-#include "llvm/Support/MemoryBuffer.h"
 
 #include <cmath>
 
@@ -45,9 +42,9 @@ llvm::Expected<std::vector<BenchPass>> passesOf(llvm::StringRef text) {
 }
 
 llvm::Expected<ImportedRun> readRecord(const std::string& path) {
-  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
-  if (!buffer) return makeError(ErrorCode::Io, "cannot read the record {0}: {1}", path, buffer.getError().message());
-  llvm::Expected<ImportedRun> run = parseKernelIndex((*buffer)->getBuffer());
+  llvm::Expected<std::string> text = readText("the record", path);
+  if (!text) return text.takeError();
+  llvm::Expected<ImportedRun> run = parseKernelIndex(*text);
   if (run) return run;
   const ErrorSummary summary = takeSummary(run.takeError());
   return makeError(summary.code, "{0}: {1}", path, summary.message);

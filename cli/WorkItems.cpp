@@ -8,6 +8,7 @@
 #include "cli/Models.h"
 #include "generator/Workload.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 using namespace lathe;
@@ -22,16 +23,27 @@ llvm::Expected<Workload> workloadOfModel(llvm::StringRef name) {
 }
 
 llvm::Expected<std::vector<WorkItem>> readList(const std::string& path) {
-  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
-  if (!buffer)
-    return makeError(ErrorCode::Io, "cannot read the workload list {0}: {1}", path, buffer.getError().message());
-  llvm::Expected<std::vector<WorkItem>> items = parseWorkloadList((*buffer)->getBuffer(), workloadOfModel);
+  llvm::Expected<std::string> text = readText("the workload list", path);
+  if (!text) return text.takeError();
+  llvm::Expected<std::vector<WorkItem>> items = parseWorkloadList(*text, workloadOfModel);
   if (items) return items;
   const ErrorSummary summary = takeSummary(items.takeError());
   return makeError(summary.code, "{0}: {1}", path, summary.message);
 }
 
 } // namespace
+
+llvm::Expected<std::string> lathe::cli::readText(const char* what, const std::string& path) {
+  llvm::sys::fs::file_status status;
+  // Some devices never end.
+  if (path != "-" && !llvm::sys::fs::status(path, status) &&
+      (status.type() == llvm::sys::fs::file_type::character_file ||
+       status.type() == llvm::sys::fs::file_type::block_file))
+    return makeError(ErrorCode::Io, "cannot read {0} {1}: it is a device, not a file", what, path);
+  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
+  if (!buffer) return makeError(ErrorCode::Io, "cannot read {0} {1}: {2}", what, path, buffer.getError().message());
+  return (*buffer)->getBuffer().str();
+}
 
 llvm::Expected<std::vector<WorkItem>> lathe::cli::workItems(const std::string& list, const WorkloadOptions& options) {
   if (list.empty()) {

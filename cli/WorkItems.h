@@ -13,4 +13,7 @@ namespace lathe::cli {
 /// The items of the list in the file `list`, or where that is empty the one that `options` describe.
 llvm::Expected<std::vector<WorkItem>> workItems(const std::string& list, const WorkloadOptions& options);
 
+/// The text of the file `path`, or of standard input where that is `-`. `what` is for the message: `the workload list`.
+llvm::Expected<std::string> readText(const char* what, const std::string& path);
+
 } // namespace lathe::cli

@@ -71,8 +71,8 @@ bool putPath(Header& header, llvm::StringRef path) {
     name = path.drop_front(slash + 1);
   }
   if (prefix.size() > sizeof(header.prefix) || name.empty()) return false;
-  std::memcpy(header.prefix, prefix.data(), prefix.size());
-  std::memcpy(header.name, name.data(), name.size());
+  llvm::copy(prefix, header.prefix);
+  llvm::copy(name, header.name);
   return true;
 }
 

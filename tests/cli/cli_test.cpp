@@ -64,7 +64,8 @@ TEST_CASE("the version and the help name the program and its exit codes") {
 TEST_CASE("every verb has help with a description") {
   const Lathe lathe;
   for (const char* verb :
-       {"run", "verify", "plan", "emit", "inspect", "explain", "compile", "cache", "doctor", "completion"}) {
+       {"run", "verify", "plan", "emit", "inspect", "explain", "compile", "tune", "bench", "cache", "doctor",
+        "completion"}) {
     CAPTURE(verb);
     const CommandResult help = lathe({verb, "--help"});
     CHECK(help.exitCode == 0);
@@ -480,4 +481,60 @@ TEST_CASE("zsh and fish completions name every verb") {
       CHECK_THAT(result.out, Contains(verb));
   }
   checkUsage(lathe({"completion", "tcsh"}), "tcsh");
+}
+
+//===-- tune, bench, bundles ----------------------------------------------===//
+
+TEST_CASE("tune explains the search space without a GPU") {
+  const Lathe lathe;
+  const CommandResult text = lathe({"tune", "--explain", "--model", "llama-3-8b", "--arch", "sm_90a"});
+  CHECK(text.exitCode == 0);
+  CHECK_THAT(text.out, Contains("logits") && Contains("grad_weight") && Contains("predicted") &&
+                           Contains("ruled out") && Contains("shared memory"));
+  const llvm::json::Value json =
+      parsed(lathe(Words{"tune", "--explain", "--arch", "sm_80", "--dtype", "fp16", "--json"} + kTiny).out);
+  const llvm::json::Array& points = arrayIn(json, "logits");
+  REQUIRE(points.size() > 20);
+  CHECK(numberIn(points[0], "predicted_ms") <= numberIn(points[1], "predicted_ms"));
+  CHECK_THAT(textIn(points.back(), "illegal"), Contains("cannot run logits"));
+}
+
+TEST_CASE("tune and bench say what is wrong with a list, a shard, a record, and that they need a GPU") {
+  const Lathe lathe;
+  const ScratchFolder scratch;
+  const auto explain = [&](const Words& more) { return lathe(Words{"tune", "--explain", "--arch", "sm_80"} + more); };
+  checkUsage(explain(Words{"--shard", "8/8"} + kTiny), "INDEX/COUNT");
+  CHECK_THAT(explain({"/nonexistent.json"}).err, Contains("/nonexistent.json"));
+  CHECK_THAT(explain({"/dev/zero"}).err, Contains("is a device"));
+  {
+    std::error_code error;
+    llvm::raw_fd_ostream file(scratch.file("list.json"), error);
+    file << R"([{"model": "no-such-model", "sequences": 2, "tokens": 8}])";
+  }
+  checkUsage(explain({scratch.file("list.json")}), "no-such-model");
+  checkUsage(explain({scratch.file("list.json"), "--hidden", "64"}), "--hidden is for a single workload");
+  checkUsage(lathe({"bench", "--import", scratch.file("list.json")}), "cannot be run again");
+  checkUsage(lathe(Words{"bench", "--passes", "sideways"} + kTiny), "sideways");
+  for (const char* verb : {"tune", "bench"}) {
+    const CommandResult result = lathe(Words{verb, "--device", "cpu"} + kTiny);
+    CHECK(result.exitCode == 3);
+    CHECK_THAT(result.err, Contains("needs a GPU"));
+  }
+}
+
+TEST_CASE("a bundle carries compiled kernels from cache to cache") {
+  const Lathe lathe;
+  const ScratchFolder scratch;
+  const std::string bundle = scratch.file("kernels.tar");
+  CHECK(lathe({"cache", "export", bundle}).exitCode == 2);
+  CHECK(lathe(Words{"compile", "--arch", "sm_80", "--dtype", "fp32"} + kTiny).exitCode == 0);
+  const llvm::json::Value exported = parsed(lathe({"cache", "export", bundle, "--json"}).out);
+  CHECK(numberIn(exported, "kernels") > 3);
+  const llvm::json::Value imported =
+      parsed(lathe({"cache", "import", bundle, "--cache-dir", scratch.file("other"), "--json"}).out);
+  CHECK(numberIn(imported, "added") == numberIn(exported, "kernels"));
+  CHECK(lathe({"cache", "verify", "--cache-dir", scratch.file("other")}).exitCode == 0);
+  const CommandResult refused = lathe({"cache", "import", golden("plain_f32"), "--cache-dir", scratch.file("other")});
+  CHECK(refused.exitCode == 3);
+  CHECK_THAT(refused.err, Contains("is refused") && Contains("nothing was imported"));
 }
