@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 using namespace lathe;
 
@@ -125,7 +126,9 @@ std::vector<RooflinePoint> pointsOf(const PlanInspection& plan) {
       if (floor.bound == Bound::L2)
         points.push_back({step.step + " (L2)", step.flops / floor.amount, rate, measured, true});
   }
-  llvm::stable_sort(points, [](const RooflinePoint& a, const RooflinePoint& b) { return a.ofL2 < b.ofL2; });
+  llvm::sort(points, [](const RooflinePoint& a, const RooflinePoint& b) {
+    return std::tie(a.ofL2, a.label) < std::tie(b.ofL2, b.label);
+  });
   return points;
 }
 
