@@ -44,6 +44,9 @@ struct InspectVerbOptions {
 /// JSON text, or that in a file.
 llvm::Expected<std::string> jsonText(const std::string& text) {
   if (llvm::StringRef(text).ltrim().starts_with("{")) return text;
+  // A device or a pipe might never end.
+  if (!llvm::sys::fs::is_regular_file(text))
+    return makeError(ErrorCode::InvalidArgument, "\"{0}\" is neither JSON nor a file", text);
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFile(text);
   if (buffer) return (*buffer)->getBuffer().str();
   return makeError(ErrorCode::InvalidArgument, "\"{0}\" is neither JSON nor a file that can be read ({1})", text,

@@ -156,6 +156,8 @@ TEST_CASE("inspect refuses what it cannot do") {
   checkUsage(lathe(plan + Words{"--step", "row_map", "--config", "{}"}), "row_map");
   checkUsage(lathe(kLogits + Words{"--config", "nonsense"}), "nonsense");
   checkUsage(lathe(kLogits + Words{"--config", "{"}), "JSON");
+  checkUsage(lathe(kLogits + Words{"--config", "/dev/zero"}), "/dev/zero");
+  checkUsage(lathe({"explain", "/dev/zero"}), "/dev/zero");
   checkUsage(lathe(kLogits + Words{"--diff", "ffff", "fresh"}), "ffff");
   checkUsage(lathe(Words{"inspect"} + kWorkload), "--arch");
   const CommandResult measured = lathe(kLogits + Words{"--measure", "3"});
