@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "cli/Device.h"
 #include "cli/InspectDiff.h"
+#include "cli/InspectMeasure.h"
 #include "cli/InspectionTables.h"
 #include "cli/Listing.h"
 #include "cli/Pager.h"
@@ -33,6 +34,7 @@ struct InspectVerbOptions {
   std::string config;
   std::string show = "summary";
   std::vector<std::string> diff;
+  int measure = 0;
   std::string html;
   std::optional<int> columns;
   bool noPager = false;
@@ -42,6 +44,9 @@ struct InspectVerbOptions {
 /// JSON text, or that in a file.
 llvm::Expected<std::string> jsonText(const std::string& text) {
   if (llvm::StringRef(text).ltrim().starts_with("{")) return text;
+  // A device or a pipe might never end.
+  if (!llvm::sys::fs::is_regular_file(text))
+    return makeError(ErrorCode::InvalidArgument, "\"{0}\" is neither JSON nor a file", text);
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer = llvm::MemoryBuffer::getFile(text);
   if (buffer) return (*buffer)->getBuffer().str();
   return makeError(ErrorCode::InvalidArgument, "\"{0}\" is neither JSON nor a file that can be read ({1})", text,
@@ -80,6 +85,15 @@ llvm::Expected<PlanGraph> graphOf(const InspectVerbOptions& options, const std::
   return makePlan(input->workload, input->shape, *target, *request);
 }
 
+/// Measures `steps` of `graph` where --measure asks for it.
+llvm::Error measure(const InspectVerbOptions& options, const PlanGraph& graph, const Session& session,
+                    llvm::MutableArrayRef<StepInspection> steps) {
+  if (options.measure == 0) return llvm::Error::success();
+  llvm::Expected<WorkloadInput> input = options.workload.resolve();
+  if (!input) return input.takeError();
+  return measureSteps(graph, input->scalars, options.measure, session, steps);
+}
+
 /// One side of --diff: `cached`, `fresh`, a config (JSON or its file), a digest, or a cubin's file.
 llvm::Expected<DiffSide> diffSide(const InspectVerbOptions& options, const std::string& what, const Session& session) {
   const llvm::StringRef text = what;
@@ -91,8 +105,11 @@ llvm::Expected<DiffSide> diffSide(const InspectVerbOptions& options, const std::
   if (!kind) return kind.takeError();
   if (!*kind)
     return makeError(ErrorCode::InvalidArgument, "--diff compares one kernel; name it with --step, such as logits");
-  if (text == "cached") return sideInCache(*graph, **kind, session);
-  return sideOfPlan(*graph, **kind, text == "fresh", session);
+  llvm::Expected<DiffSide> side =
+      text == "cached" ? sideInCache(*graph, **kind, session) : sideOfPlan(*graph, **kind, text == "fresh", session);
+  if (side && side->step)
+    if (llvm::Error error = measure(options, *graph, session, *side->step)) return error;
+  return side;
 }
 
 /// Writes to a pager where there is a terminal, else to standard output.
@@ -158,6 +175,7 @@ llvm::Expected<ExitCode> inspectWorkload(const InspectVerbOptions& options, cons
                       [&](llvm::StringRef message) { session.note(message); });
   llvm::Expected<PlanInspection> plan = inspector.plan(*graph, *wanted);
   if (!plan) return plan.takeError();
+  if (llvm::Error error = measure(options, *graph, session, plan->steps)) return error;
   if (!options.html.empty()) {
     if (llvm::Error error = writeAtomically(options.html, renderReport(*plan))) return error;
     session.note("wrote " + options.html);
@@ -207,6 +225,9 @@ void lathe::cli::addInspectVerb(CLI::App& app, Action& action) {
                    "Compare two kernels: each a config (JSON or its file), cached, fresh, a digest or a cubin")
       ->type_name("A B")
       ->expected(2);
+  verb->add_option("--measure", options->measure, "Measure the steps on this machine's GPU over N runs")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000000).description(""));
   addOutputOptions(*verb, *options);
   addArchOption(*verb, options->arch);
   options->plan.addTo(*verb);
@@ -216,6 +237,7 @@ void lathe::cli::addInspectVerb(CLI::App& app, Action& action) {
                "  lathe inspect --model llama-3-8b --arch sm_90a\n"
                "  lathe inspect --model llama-3-8b --arch sm_90a --step logits --show side\n"
                "  lathe inspect --model llama-3-8b --arch sm_90a --html report.html\n"
-               "  lathe inspect --model llama-3-8b --arch sm_90a --step logits --diff cached fresh");
+               "  lathe inspect --model llama-3-8b --arch sm_90a --step logits --diff cached fresh\n"
+               "  lathe inspect --model llama-3-8b --measure 20 --html report.html");
   setAction(*verb, action, options, inspectWorkload);
 }

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 using namespace lathe;
 
@@ -84,15 +85,16 @@ void drawGrid(Svg& svg, const Frame& frame) {
   svg.label("faint", frame.left, frame.top - 3, "start", "TFLOP/s");
 }
 
-/// The roof that `bytes` a second make, up to the flat one of `flops`.
-void drawSlope(Svg& svg, const Frame& frame, llvm::StringRef style, double bytes, double flops, llvm::StringRef name) {
+/// The roof that `bytes` a second make, up to the flat one of `flops`. Its name stands above it, to the left, or below
+/// it.
+void drawSlope(Svg& svg, const Frame& frame, llvm::StringRef style, double bytes, double flops, llvm::StringRef name,
+               bool nameAbove) {
   const double begin = std::max(frame.minX, frame.minY / bytes);
   const double ridge = flops / bytes;
   svg.line(style, frame.x(begin), frame.y(begin * bytes), frame.x(ridge), frame.y(flops));
-  // Beside the line, a little way up.
-  const double at = begin * 1.5;
-  svg.label("faint", frame.x(at) + 8, frame.y(at * bytes) + 14, "start",
-            llvm::formatv("{0} {1:f1} TB/s", name, bytes / 1e12).str());
+  const double at = nameAbove ? ridge / 8 : begin * 1.5;
+  svg.label("faint", frame.x(at) + (nameAbove ? -8 : 8), frame.y(at * bytes) + (nameAbove ? -4 : 14),
+            nameAbove ? "end" : "start", llvm::formatv("{0} {1:f1} TB/s", name, bytes / 1e12).str());
 }
 
 /// A flat roof from `ridge` on; its name stands at that end.
@@ -125,7 +127,9 @@ std::vector<RooflinePoint> pointsOf(const PlanInspection& plan) {
       if (floor.bound == Bound::L2)
         points.push_back({step.step + " (L2)", step.flops / floor.amount, rate, measured, true});
   }
-  llvm::stable_sort(points, [](const RooflinePoint& a, const RooflinePoint& b) { return a.ofL2 < b.ofL2; });
+  llvm::sort(points, [](const RooflinePoint& a, const RooflinePoint& b) {
+    return std::tie(a.ofL2, a.label) < std::tie(b.ofL2, b.label);
+  });
   return points;
 }
 
@@ -164,8 +168,8 @@ std::string lathe::rooflinePlot(const PlanInspection& plan) {
   frame.logX = frame.logY = true;
   Svg svg("Roofline: FLOPs a second over FLOPs for each byte");
   drawGrid(svg, frame);
-  drawSlope(svg, frame, "roof", plan.rates.memoryBytes, plan.rates.tensorFlops, "memory");
-  drawSlope(svg, frame, "roof second", plan.rates.l2Bytes, plan.rates.tensorFlops, "L2");
+  drawSlope(svg, frame, "roof", plan.rates.memoryBytes, plan.rates.tensorFlops, "memory", false);
+  drawSlope(svg, frame, "roof second", plan.rates.l2Bytes, plan.rates.tensorFlops, "L2", true);
   drawRoof(svg, frame, plan.rates.tensorFlops, plan.rates.tensorFlops / plan.rates.l2Bytes, "tensor cores, 16 bits");
   drawRoof(svg, frame, plan.rates.fmaFlops, plan.rates.fmaFlops / plan.rates.memoryBytes, "FMA units");
   drawPoints(svg, frame, points, frame.y(plan.rates.fmaFlops) + 26);

@@ -11,6 +11,7 @@
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
+#include <tuple>
 
 using namespace lathe;
 
@@ -155,8 +156,9 @@ StepInspection lathe::inspectStep(const Step& step, const PlanGraph& graph, cons
   addFloor(result, Bound::Memory, step.bytes, ratesOf(graph.target).memoryBytes);
   if (const std::optional<Gemm> gemm = productOf(step.kind)) addProductFloors(result, *gemm, step, graph, kernel);
 
-  llvm::stable_sort(result.floors,
-                    [](const FloorTime& a, const FloorTime& b) { return a.milliseconds() > b.milliseconds(); });
+  llvm::sort(result.floors, [](const FloorTime& a, const FloorTime& b) {
+    return std::pair(b.milliseconds(), a.bound) < std::pair(a.milliseconds(), b.bound);
+  });
   if (!result.floors.empty()) result.floorMilliseconds = result.floors.front().milliseconds();
   if (result.floorMilliseconds > kLatencyMilliseconds) result.bound = result.floors.front().bound;
   return result;
@@ -172,8 +174,8 @@ Landscape lathe::landscapeOf(KernelKind kind, const PlanGraph& graph) {
     landscape.points.push_back({toString(config),
                                 predictSeconds(config, *gemm, graph.workload, graph.target, graph.shape.rows()) * 1e3,
                                 std::nullopt, config == chosen});
-  llvm::stable_sort(landscape.points, [](const LandscapePoint& a, const LandscapePoint& b) {
-    return a.predictedMilliseconds < b.predictedMilliseconds;
+  llvm::sort(landscape.points, [](const LandscapePoint& a, const LandscapePoint& b) {
+    return std::tie(a.predictedMilliseconds, a.config) < std::tie(b.predictedMilliseconds, b.config);
   });
   return landscape;
 }

@@ -11,6 +11,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <tuple>
 
 using namespace lathe;
 
@@ -98,6 +99,8 @@ TuningEvidence lathe::readTuningEvidence(llvm::StringRef json) {
   if (!object) return evidence;
   forEachRecord(*object, "plans", [&](const Object& record) { evidence.plans.push_back(recordOf(record)); });
   forEachRecord(*object, "measurements", [&](const Object& record) { addMeasurement(record, evidence); });
-  llvm::stable_sort(evidence.plans, [](const TuningRecord& a, const TuningRecord& b) { return a.date < b.date; });
+  llvm::sort(evidence.plans, [](const TuningRecord& a, const TuningRecord& b) {
+    return std::tie(a.date, a.run) < std::tie(b.date, b.run);
+  });
   return evidence;
 }

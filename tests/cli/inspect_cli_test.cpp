@@ -120,6 +120,20 @@ TEST_CASE("inspect compares configs, and the cache with a fresh compilation") {
     CHECK(figure.getAsObject()->getBoolean("differs") == false);
 }
 
+TEST_CASE("inspect measures the steps where there is a GPU of the plan's kind") {
+  Lathe lathe;
+  lathe.set("LATHE_LIBCUDA=" LATHE_FAKE_CUDA);
+  const Words plan = Words{"inspect"} + kWorkload + Words{"--measure", "2"};
+  const llvm::json::Value json = parsed(lathe(plan + Words{"--step", "logits", "--json"}).out);
+  for (const llvm::json::Value& step : arrayIn(json, "steps")) CHECK(numberIn(step, "measured_ms") > 0);
+  CHECK_THAT(lathe(plan + Words{"--step", "logits"}).out, Contains("measured"));
+  const CommandResult diff = lathe(plan + Words{"--step", "logits", "--diff", "fresh", "fresh", "--json"});
+  CHECK(llvm::any_of(arrayIn(parsed(diff.out), "figures"), [](const llvm::json::Value& figure) {
+    return textIn(figure, "name") == "measured" && !textIn(figure, "first").empty();
+  }));
+  checkUsage(lathe(plan + Words{"--arch", "sm_75"}), "sm_75");
+}
+
 TEST_CASE("inspect without nvdisasm shows all but the machine code, and says how to get it") {
   Lathe lathe;
   lathe.set("LATHE_NVDISASM=/nonexistent/nvdisasm");
@@ -142,8 +156,13 @@ TEST_CASE("inspect refuses what it cannot do") {
   checkUsage(lathe(plan + Words{"--step", "row_map", "--config", "{}"}), "row_map");
   checkUsage(lathe(kLogits + Words{"--config", "nonsense"}), "nonsense");
   checkUsage(lathe(kLogits + Words{"--config", "{"}), "JSON");
+  checkUsage(lathe(kLogits + Words{"--config", "/dev/zero"}), "/dev/zero");
+  checkUsage(lathe({"explain", "/dev/zero"}), "/dev/zero");
   checkUsage(lathe(kLogits + Words{"--diff", "ffff", "fresh"}), "ffff");
   checkUsage(lathe(Words{"inspect"} + kWorkload), "--arch");
+  const CommandResult measured = lathe(kLogits + Words{"--measure", "3"});
+  CHECK(measured.exitCode == 3);
+  CHECK_THAT(measured.err, Contains("libcuda"));
 }
 
 TEST_CASE("explain leads from a digest or a cubin back to the workload") {

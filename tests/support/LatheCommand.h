@@ -19,10 +19,12 @@ using Words = std::vector<std::string>;
 class Lathe {
 public:
   CommandResult operator()(const Words& arguments) const {
-    Words environment = {"LATHE_CACHE_DIR=" + cacheDir(), "LATHE_LIBCUDA=/nonexistent/libcuda.so.1"};
+    // Of two values of a variable the first counts.
+    Words environment = extra_;
+    environment.push_back("LATHE_CACHE_DIR=" + cacheDir());
+    environment.push_back("LATHE_LIBCUDA=/nonexistent/libcuda.so.1");
     for (const char* name : {"PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "LATHE_NVRTC"})
       if (const auto value = llvm::sys::Process::GetEnv(name)) environment.push_back(name + ("=" + *value));
-    environment.insert(environment.end(), extra_.begin(), extra_.end());
     return runCommand(LATHE_CLI, arguments, environment);
   }
 
