@@ -68,6 +68,10 @@ struct TunedRuntime {
   }
 };
 
+const void* exponentialsOf(const FakeLaunch& gradLogits) {
+  return gradLogits.parameter<device::GradLogitsArguments>(0).panels.data;
+}
+
 size_t launchesOf(const FakeDriver& fake) {
   return fake.launches().size();
 }
@@ -151,8 +155,13 @@ TEST_CASE("a backward belongs to the plan whose forward used its workspace, also
     require(of.backward(run, nullptr));
     const std::vector<FakeLaunch> wanted = test.fake.launches();
     if (wanted.size() - begin != launches.size()) return false;
-    for (size_t i = 0; i < launches.size(); ++i)
-      if (launches[i].parameters != wanted[begin + i].parameters) return false;
+    for (size_t i = 0; i < launches.size(); ++i) {
+      const FakeLaunch& expected = wanted[begin + i];
+      if (launches[i].kernel != expected.kernel || launches[i].grid != expected.grid) return false;
+      // Where E lies depends on the tile of the logits. Whole parameters have padding, whose bytes are anything.
+      if (expected.kernel == "lathe_grad_logits" && exponentialsOf(launches[i]) != exponentialsOf(expected))
+        return false;
+    }
     return true;
   };
   // Left by the old plan: finished by the old plan, as often as it is asked for.

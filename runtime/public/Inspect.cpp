@@ -1,4 +1,4 @@
-//===- runtime/api/Inspect.cpp - Inspecting through the C++ API -------------===//
+//===- runtime/public/Inspect.cpp - Inspecting through the C++ API -------------===//
 //
 // Part of Lathe, under the Apache License, version 2.0. See LICENSE.
 //
