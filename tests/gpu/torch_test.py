@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
-import lathe  # noqa: E402
+import lathe
 
 try:
     import torch
@@ -417,7 +417,7 @@ class ErrorsTest(LossTest):
         self.refused("input is on meta", problem, input=problem.input.to("meta"))
 
     def test_settings_that_make_no_sense_are_refused(self) -> None:
-        for name, value in (
+        bad: list[tuple[str, Any]] = [
             ("beta", float("nan")),
             ("label_smoothing", 1.5),
             ("softcap", 0.0),
@@ -426,7 +426,8 @@ class ErrorsTest(LossTest):
             ("strategy", "fast"),
             ("precision", "bf16"),
             ("grad_weight_dtype", "half"),
-        ):
+        ]
+        for name, value in bad:
             with self.subTest(name), self.assertRaisesRegex(ValueError, f"{name} is"):
                 FusedLinearSimPOLoss(**{name: value})
 
