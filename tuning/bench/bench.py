@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import statistics
 import sys
 import time
@@ -20,6 +21,8 @@ from typing import Any, cast
 import torch
 
 IGNORED = -100
+# Of input and weight.
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MODELS = {
     "llama-3-8b": (4096, 128256, 0.0),
     "gemma-2-9b": (3584, 256000, 30.0),
@@ -290,7 +293,7 @@ def cublas(problem: Problem) -> list[Contender]:
     ]
 
 
-def eager(problem: Problem) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def eager(problem: Problem) -> Loss:
     """The loss as trainers write it."""
     pairs = problem.sequences // 2
 
@@ -309,7 +312,7 @@ def eager(problem: Problem) -> Callable[[torch.Tensor, torch.Tensor], torch.Tens
     return loss
 
 
-def with_backward(problem: Problem, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[], None]:
+def with_backward(problem: Problem, loss: Loss) -> Callable[[], None]:
     x = problem.input.detach().requires_grad_()
     w = problem.weight.detach().requires_grad_()
 
@@ -330,18 +333,94 @@ def peers(problem: Problem) -> list[Contender]:
 
     contenders.append(Contender("PyTorch eager forward", eager_forward))
     contenders.append(Contender("PyTorch eager", with_backward(problem, forward)))
+    if liger := liger_loss(problem):
+        contenders.append(Contender("Liger", with_backward(problem, liger)))
+    return contenders
+
+
+def loss_of(module: Any, problem: Problem) -> Loss:
+    """The loss of a module with Liger's interface."""
+
+    def loss(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = module(w, x, problem.target)[0]
+        return result
+
+    return loss
+
+
+def liger_loss(problem: Problem) -> Loss | None:
+    """Liger's loss, where it is installed."""
     try:
         from liger_kernel.chunked_loss import LigerFusedLinearSimPOLoss
     except ImportError:
-        return contenders
-    liger: Any = LigerFusedLinearSimPOLoss(compute_nll_loss=True)
+        return None
+    return loss_of(LigerFusedLinearSimPOLoss(compute_nll_loss=True), problem)
 
-    def liger_loss(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = liger(w, x, problem.target)[0]
-        return result
 
-    contenders.append(Contender("Liger", with_backward(problem, liger_loss)))
+def modules(problem: Problem) -> list[Contender]:
+    """Lathe's PyTorch module and its peers, as a training script calls them."""
+    from lathe.torch import FusedLinearSimPOLoss
+
+    module = FusedLinearSimPOLoss(softcap=problem.softcap or None)
+    losses = {"Lathe": loss_of(module, problem), "Liger": liger_loss(problem), "PyTorch eager": eager(problem)}
+
+    def forward(loss: Loss) -> Callable[[], None]:
+        def call() -> None:
+            with torch.no_grad():
+                loss(problem.input, problem.weight)
+
+        return call
+
+    contenders = []
+    for name, loss in losses.items():
+        if loss is not None:
+            contenders.append(Contender(f"{name} forward", forward(loss)))
+            contenders.append(Contender(f"{name} forward + backward", with_backward(problem, loss)))
     return contenders
+
+
+def peak_mib(contender: Contender) -> float:
+    """Device memory that one call needs at most beyond its inputs and gradients."""
+    contender.call()
+    torch.cuda.synchronize()
+    # The gradients of the call before are among it; the call replaces them.
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    contender.call()
+    torch.cuda.synchronize()
+    return float(torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def bench_modules(arguments: argparse.Namespace, model: str, sequences: int, masked: float) -> dict[str, Any]:
+    hidden, vocab, softcap = MODELS[model]
+    problem = Problem.make(sequences, arguments.tokens, hidden, vocab, softcap, masked)
+    contenders = modules(problem)
+    peaks = {contender.name: peak_mib(contender) for contender in contenders}
+    measure(contenders, arguments.rounds)
+    figures = {}
+    for contender in contenders:
+        fifths = statistics.quantiles(contender.times, n=5)
+        figures[contender.name] = {
+            "milliseconds": contender.median(),
+            "p20": fifths[0],
+            "p80": fifths[-1],
+            "peak_mib": peaks[contender.name],
+        }
+    return {
+        "model": model,
+        "sequences": sequences,
+        "tokens": arguments.tokens,
+        "masked": masked,
+        "modules": figures,
+    }
+
+
+def print_modules(result: dict[str, Any]) -> None:
+    print(f"\n{result['model']}, {result['sequences']} x {result['tokens']} tokens, {result['masked']:.0%} masked")
+    print(f"  {'PyTorch modules':<34}{'ms':>9}{'p20':>9}{'p80':>9}{'peak MiB':>10}")
+    for name, figure in result["modules"].items():
+        times = "".join(f"{figure[key]:9.3f}" for key in ("milliseconds", "p20", "p80"))
+        print(f"  {name:<34}{times}{figure['peak_mib']:10.0f}")
 
 
 def measure(contenders: list[Contender], rounds: int) -> None:
@@ -414,20 +493,30 @@ def main() -> int:
     parser.add_argument("--masked", default="0", help="shares of masked tokens, separated by commas")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--peers", action="store_true", help="also PyTorch eager and Liger")
+    parser.add_argument("--module", action="store_true", help="the PyTorch module, next to Liger and PyTorch eager")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     arguments = parser.parse_args()
-    lathe = Lathe(arguments.library.resolve())
+    if arguments.module:
+        os.environ["LATHE_LIBRARY"] = str(arguments.library.resolve())
+        sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+    lathe = None if arguments.module else Lathe(arguments.library.resolve())
     models = list(MODELS) if arguments.models == "all" else arguments.models.split(",")
     results = []
     for model in models:
         for sequences in map(int, arguments.sequences.split(",")):
             for masked in map(float, arguments.masked.split(",")):
-                results.append(bench(lathe, arguments, model, sequences, masked))
+                if lathe is None:
+                    results.append(bench_modules(arguments, model, sequences, masked))
+                else:
+                    results.append(bench(lathe, arguments, model, sequences, masked))
                 torch.cuda.empty_cache()
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     print(f"{torch.cuda.get_device_name()}, medians of {arguments.rounds} rounds, milliseconds")
     for result in results:
+        if arguments.module:
+            print_modules(result)
+            continue
         print(
             f"\n{result['model']}, {result['sequences']} x {result['tokens']} tokens, {result['masked']:.0%} masked: "
             f"forward {result['forward_ratio']:.3f}, all {result['ratio']:.3f} of cuBLAS; workspace "
