@@ -28,6 +28,6 @@ void lathe::cli::addJsonFlag(CLI::App& verb, bool& json) {
 }
 
 std::shared_ptr<Runtime::Implementation> lathe::cli::makeRuntime(const Environment& environment) {
-  const CompilerOptions options{.threads = environment.compileThreads.value_or(0)};
+  const CompilerOptions options{.threads = environment.compileThreads.value_or(0), .spillLimit = kToleratedSpill};
   return std::make_shared<Runtime::Implementation>(environment, options, LibraryOpeners::fromEnvironment(environment));
 }

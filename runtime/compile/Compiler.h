@@ -25,6 +25,9 @@ struct CompiledKernel {
   double milliseconds = 0;
 };
 
+/// What plans tolerate: a few values of an epilogue, or addresses of a product whose extents are tiny. The default
+/// configs of large products spill nothing.
+inline constexpr int64_t kToleratedSpill = 256;
 /// For those who want the kernel whatever it spills.
 inline constexpr int64_t kAnySpill = INT64_MAX;
 

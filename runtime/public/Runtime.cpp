@@ -18,9 +18,9 @@ using namespace lathe;
 
 Runtime::Runtime(const RuntimeOptions& options) {
   const Environment environment = withOptions(Environment::fromProcess(), options);
-  implementation_ =
-      std::make_shared<Implementation>(environment, CompilerOptions{.threads = environment.compileThreads.value_or(0)},
-                                       LibraryOpeners::fromEnvironment(environment));
+  implementation_ = std::make_shared<Implementation>(
+      environment, CompilerOptions{.threads = environment.compileThreads.value_or(0), .spillLimit = kToleratedSpill},
+      LibraryOpeners::fromEnvironment(environment));
   implementation_->setTuner(std::make_unique<OnlineTuner>(*implementation_));
 }
 

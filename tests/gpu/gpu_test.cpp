@@ -26,7 +26,7 @@ using lathe::test::require;
 namespace {
 
 /// As plans are compiled in use.
-constexpr CompilerOptions kOptions{};
+constexpr CompilerOptions kOptions{.spillLimit = kToleratedSpill};
 
 /// A runtime with an empty cache folder of its own; null where there is no GPU.
 class GpuFixture {

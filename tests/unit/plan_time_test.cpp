@@ -27,7 +27,7 @@ namespace {
 /// The output layer of Llama 3 8B.
 const Workload kWorkload{.hidden = 4096, .vocab = 128256, .dtype = DType::BF16};
 constexpr Shape kShape{.sequences = 4, .tokens = 1024};
-constexpr CompilerOptions kOptions{};
+constexpr CompilerOptions kOptions{.spillLimit = kToleratedSpill};
 
 /// Milliseconds that `body` takes, printed under `name`.
 template <class Body> double timed(const char* name, Body body) {
