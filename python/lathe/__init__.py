@@ -142,7 +142,7 @@ def _integer(name: str, value: object) -> int:
 
 def _workload(workload: Workload) -> _capi.Workload:
     result = _capi.Workload()
-    _capi.library().lathe_workload_init(result)
+    _capi.library().lathe_workload_init_sized(result, ctypes.sizeof(result))
     for name in ("hidden", "vocab", "sequences", "tokens"):
         setattr(result, name, _integer(name, getattr(workload, name)))
     for name in (
@@ -164,7 +164,7 @@ def _workload(workload: Workload) -> _capi.Workload:
 
 def _shape(sequences: int, tokens: int) -> _capi.Shape:
     result = _capi.Shape()
-    _capi.library().lathe_shape_init(result)
+    _capi.library().lathe_shape_init_sized(result, ctypes.sizeof(result))
     result.sequences = _integer("sequences", sequences)
     result.tokens = _integer("tokens", tokens)
     return result
@@ -172,7 +172,7 @@ def _shape(sequences: int, tokens: int) -> _capi.Shape:
 
 def _plan_options(options: Options) -> _capi.PlanOptions:
     result = _capi.PlanOptions()
-    _capi.library().lathe_plan_options_init(result)
+    _capi.library().lathe_plan_options_init_sized(result, ctypes.sizeof(result))
     for name, least in (("workspace_limit", 1), ("chunk_pairs", 1), ("device", 0)):
         value = getattr(options, name)
         if value is None:
@@ -186,7 +186,7 @@ def _plan_options(options: Options) -> _capi.PlanOptions:
 def _arguments(scalars: Scalars, pointers: dict[str, int]) -> _capi.RunArguments:
     """`pointers`: addresses by the names of lathe_run_arguments, with workspace_bytes and accumulate among them."""
     result = _capi.RunArguments()
-    _capi.library().lathe_run_arguments_init(result)
+    _capi.library().lathe_run_arguments_init_sized(result, ctypes.sizeof(result))
     for name in _SCALARS:
         setattr(result, name, getattr(scalars, name))
     for name, value in pointers.items():
@@ -282,7 +282,7 @@ class Runtime:
         if self._handle is None:
             library = _capi.library()
             options = _capi.RuntimeOptions()
-            library.lathe_runtime_options_init(options)
+            library.lathe_runtime_options_init_sized(options, ctypes.sizeof(options))
             cache_dir, nvrtc_path, compile_threads = self._settings
             options.cache_dir = os.fsencode(cache_dir) if cache_dir is not None else None
             options.nvrtc_path = os.fsencode(nvrtc_path) if nvrtc_path is not None else None

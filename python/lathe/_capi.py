@@ -69,6 +69,8 @@ class PlanOptions(ctypes.Structure):
         ("workspace_limit", _INT64),
         ("chunk_pairs", _INT64),
         ("device", _INT32),
+        ("tune", _ENUM),
+        ("tune_seconds", ctypes.c_double),
     )
 
 
@@ -139,11 +141,11 @@ def _declare(library: ctypes.CDLL) -> None:
     functions: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "version": (ctypes.c_char_p, ()),
         "last_error": (ctypes.c_char_p, ()),
-        "workload_init": (None, (ref(Workload),)),
-        "shape_init": (None, (ref(Shape),)),
-        "runtime_options_init": (None, (ref(RuntimeOptions),)),
-        "plan_options_init": (None, (ref(PlanOptions),)),
-        "run_arguments_init": (None, (ref(RunArguments),)),
+        "workload_init_sized": (None, (ref(Workload), ctypes.c_size_t)),
+        "shape_init_sized": (None, (ref(Shape), ctypes.c_size_t)),
+        "runtime_options_init_sized": (None, (ref(RuntimeOptions), ctypes.c_size_t)),
+        "plan_options_init_sized": (None, (ref(PlanOptions), ctypes.c_size_t)),
+        "run_arguments_init_sized": (None, (ref(RunArguments), ctypes.c_size_t)),
         "workload_digest": (_ENUM, (ref(Workload), ctypes.c_char_p)),
         "runtime_create": (_ENUM, (ref(RuntimeOptions), handle)),
         "runtime_destroy": (None, (_POINTER,)),

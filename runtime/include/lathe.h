@@ -150,14 +150,35 @@ LATHE_C_API const char* lathe_version(void);
 /** What the last failing call on this thread said; valid until the next call on this thread. */
 LATHE_C_API const char* lathe_last_error(void);
 
-LATHE_C_API void lathe_workload_init(lathe_workload* workload);
-LATHE_C_API void lathe_shape_init(lathe_shape* shape);
-LATHE_C_API void lathe_runtime_options_init(lathe_runtime_options* options);
-LATHE_C_API void lathe_plan_options_init(lathe_plan_options* options);
-LATHE_C_API void lathe_run_arguments_init(lathe_run_arguments* arguments);
+/* Set the defaults of a struct that has `size` bytes where the caller was built; no more are written. */
+LATHE_C_API void lathe_workload_init_sized(lathe_workload* workload, size_t size);
+LATHE_C_API void lathe_shape_init_sized(lathe_shape* shape, size_t size);
+LATHE_C_API void lathe_runtime_options_init_sized(lathe_runtime_options* options, size_t size);
+LATHE_C_API void lathe_plan_options_init_sized(lathe_plan_options* options, size_t size);
+LATHE_C_API void lathe_run_arguments_init_sized(lathe_run_arguments* arguments, size_t size);
+/** Reads a workload from JSON; a struct of `size` bytes is initialised by the call. */
+LATHE_C_API lathe_status lathe_workload_parse_sized(const char* json, lathe_workload* workload, size_t size);
 
-/** Reads a workload from JSON; `workload` is initialised by the call. */
-LATHE_C_API lathe_status lathe_workload_parse(const char* json, lathe_workload* workload);
+/* The same for structs of this header. */
+static inline void lathe_workload_init(lathe_workload* workload) {
+  lathe_workload_init_sized(workload, sizeof(*workload));
+}
+static inline void lathe_shape_init(lathe_shape* shape) {
+  lathe_shape_init_sized(shape, sizeof(*shape));
+}
+static inline void lathe_runtime_options_init(lathe_runtime_options* options) {
+  lathe_runtime_options_init_sized(options, sizeof(*options));
+}
+static inline void lathe_plan_options_init(lathe_plan_options* options) {
+  lathe_plan_options_init_sized(options, sizeof(*options));
+}
+static inline void lathe_run_arguments_init(lathe_run_arguments* arguments) {
+  lathe_run_arguments_init_sized(arguments, sizeof(*arguments));
+}
+static inline lathe_status lathe_workload_parse(const char* json, lathe_workload* workload) {
+  return lathe_workload_parse_sized(json, workload, sizeof(*workload));
+}
+
 /** Writes the workload digest, `sha256:` and 64 digits with a final zero: 72 bytes. */
 LATHE_C_API lathe_status lathe_workload_digest(const lathe_workload* workload, char digest[72]);
 

@@ -58,6 +58,12 @@ void require(const void* pointer, const char* name) {
   if (!pointer) throw Exception(ErrorCode::InvalidArgument, std::string(name) + " is null");
 }
 
+/// Writes `value` to a struct of which the caller knows `size` bytes.
+template <class Struct> void assign(Struct* to, size_t size, Struct value) {
+  value.size = std::min(size, sizeof(Struct));
+  std::memcpy(static_cast<void*>(to), &value, value.size);
+}
+
 /// The caller's struct as this library knows it: fields past the caller's `size` have their defaults.
 template <class Struct> Struct upgraded(const Struct* given, void (*init)(Struct*), const char* name) {
   require(given, name);
@@ -173,46 +179,47 @@ const char* lathe_last_error(void) {
   return lastError().c_str();
 }
 
-void lathe_workload_init(lathe_workload* workload) {
-  *workload = {};
-  workload->size = sizeof(lathe_workload);
-  workload->nll = workload->logit_means = workload->grad_input = workload->grad_weight = 1;
+void lathe_workload_init_sized(lathe_workload* workload, size_t size) {
+  lathe_workload defaults{};
+  defaults.nll = defaults.logit_means = defaults.grad_input = defaults.grad_weight = 1;
+  assign(workload, size, defaults);
 }
 
-void lathe_shape_init(lathe_shape* shape) {
-  *shape = {sizeof(lathe_shape), 0, 0};
+void lathe_shape_init_sized(lathe_shape* shape, size_t size) {
+  assign(shape, size, {});
 }
 
-void lathe_runtime_options_init(lathe_runtime_options* options) {
-  *options = {};
-  options->size = sizeof(lathe_runtime_options);
+void lathe_runtime_options_init_sized(lathe_runtime_options* options, size_t size) {
+  assign(options, size, {});
 }
 
-void lathe_plan_options_init(lathe_plan_options* options) {
-  *options = {};
-  options->size = sizeof(lathe_plan_options);
-  options->device = -1;
+void lathe_plan_options_init_sized(lathe_plan_options* options, size_t size) {
+  lathe_plan_options defaults{};
+  defaults.device = -1;
+  assign(options, size, defaults);
 }
 
-void lathe_run_arguments_init(lathe_run_arguments* arguments) {
-  const Scalars defaults;
-  *arguments = {};
-  arguments->size = sizeof(lathe_run_arguments);
-  arguments->beta = defaults.beta;
-  arguments->gamma = defaults.gamma;
-  arguments->label_smoothing = defaults.labelSmoothing;
-  arguments->alpha = defaults.alpha;
-  arguments->softcap = defaults.softcap;
-  arguments->logit_scale = defaults.logitScale;
-  arguments->ignore_index = defaults.ignoreIndex;
-  arguments->upstream_scale = 1.0f;
+void lathe_run_arguments_init_sized(lathe_run_arguments* arguments, size_t size) {
+  const Scalars scalars;
+  lathe_run_arguments defaults{};
+  defaults.beta = scalars.beta;
+  defaults.gamma = scalars.gamma;
+  defaults.label_smoothing = scalars.labelSmoothing;
+  defaults.alpha = scalars.alpha;
+  defaults.softcap = scalars.softcap;
+  defaults.logit_scale = scalars.logitScale;
+  defaults.ignore_index = scalars.ignoreIndex;
+  defaults.upstream_scale = 1.0f;
+  assign(arguments, size, defaults);
 }
 
-lathe_status lathe_workload_parse(const char* json, lathe_workload* workload) {
+lathe_status lathe_workload_parse_sized(const char* json, lathe_workload* workload, size_t size) {
   return guarded([&] {
     require(json, "json");
     require(workload, "workload");
-    fill(unwrap(parseWorkload(llvm::StringRef(json))), *workload);
+    lathe_workload parsed;
+    fill(unwrap(parseWorkload(llvm::StringRef(json))), parsed);
+    assign(workload, size, parsed);
   });
 }
 

@@ -246,7 +246,7 @@ class LibraryTest(unittest.TestCase):
             (_capi.RunArguments, "run_arguments"),
         ):
             value = struct()
-            getattr(_capi.library(), f"lathe_{initialise}_init")(value)
+            getattr(_capi.library(), f"lathe_{initialise}_init_sized")(value, ctypes.sizeof(struct))
             self.assertEqual(value.size, ctypes.sizeof(struct), initialise)  # type: ignore[attr-defined]
         self.assertEqual(
             {name: value for name, value in vars(Scalars()).items()},

@@ -12,6 +12,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -269,6 +270,18 @@ TEST_CASE("a workload that cannot be parsed is an error with a reason") {
   CHECK(lathe_workload_parse("{", &workload) == LATHE_INVALID_WORKLOAD);
   CHECK(lathe_workload_parse(R"({"vocab": 10, "hidden": 4, "dtype": "fp8"})", &workload) == LATHE_INVALID_WORKLOAD);
   CHECK_THAT(lathe_last_error(), Contains("fp8"));
+}
+
+TEST_CASE("a struct of an older header is written no further than it reaches") {
+  // As if the last field had come later.
+  constexpr size_t kKnown = sizeof(lathe_plan_options) - sizeof(double);
+  alignas(lathe_plan_options) std::array<unsigned char, sizeof(lathe_plan_options)> bytes;
+  bytes.fill(0xa5);
+  auto* options = reinterpret_cast<lathe_plan_options*>(bytes.data());
+  lathe_plan_options_init_sized(options, kKnown);
+  CHECK(options->size == kKnown);
+  CHECK(options->device == -1);
+  for (size_t i = kKnown; i < bytes.size(); ++i) CHECK(bytes[i] == 0xa5);
 }
 
 TEST_CASE("structs of an older and smaller size are accepted, their missing fields having the defaults") {

@@ -81,6 +81,8 @@ class PlanOptions(ctypes.Structure):
         ("workspace_limit", ctypes.c_int64),
         ("chunk_pairs", ctypes.c_int64),
         ("device", ctypes.c_int32),
+        ("tune", ctypes.c_int),
+        ("tune_seconds", ctypes.c_double),
     ]
 
 
@@ -196,16 +198,16 @@ class LathePlan:
     def __init__(self, lathe: Lathe, problem: Problem, gradients: bool, chunk_pairs: int = 0) -> None:
         library = lathe.library
         workload = Workload()
-        library.lathe_workload_init(ctypes.byref(workload))
+        library.lathe_workload_init_sized(ctypes.byref(workload), ctypes.c_size_t(ctypes.sizeof(workload)))
         workload.hidden, workload.vocab = problem.hidden, problem.vocab
         workload.softcap = int(problem.softcap > 0)
         if not gradients:
             workload.grad_input = workload.grad_weight = 0
         shape = Shape()
-        library.lathe_shape_init(ctypes.byref(shape))
+        library.lathe_shape_init_sized(ctypes.byref(shape), ctypes.c_size_t(ctypes.sizeof(shape)))
         shape.sequences, shape.tokens = problem.sequences, problem.tokens
         options = PlanOptions()
-        library.lathe_plan_options_init(ctypes.byref(options))
+        library.lathe_plan_options_init_sized(ctypes.byref(options), ctypes.c_size_t(ctypes.sizeof(options)))
         options.chunk_pairs = chunk_pairs
         self.lathe = lathe
         self.plan = ctypes.c_void_p()
@@ -224,7 +226,7 @@ class LathePlan:
         self.workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device="cuda")
         self.loss = torch.full((1,), float("nan"), device="cuda")
         self.arguments = RunArguments()
-        library.lathe_run_arguments_init(ctypes.byref(self.arguments))
+        library.lathe_run_arguments_init_sized(ctypes.byref(self.arguments), ctypes.c_size_t(ctypes.sizeof(self.arguments)))
         self.arguments.input = problem.input.data_ptr()
         self.arguments.weight = problem.weight.data_ptr()
         self.arguments.target = problem.target.data_ptr()
