@@ -156,7 +156,8 @@ class LossTest(unittest.TestCase):
         dtype = problem.input.dtype
         tolerance = 1e-5 if dtype == torch.float32 else 2e-3
         input, weight, bias = problem.leaves()
-        loss, auxiliary = (call or problem.module())(weight, input, problem.target, bias)
+        module = problem.module() if call is None else call
+        loss, auxiliary = module(weight, input, problem.target, bias)
         (3.0 * loss).backward()
         expected_loss, expected_auxiliary, gradients = self.expected(problem, 3.0)
         self.assertEqual(loss.dtype, torch.float32)
