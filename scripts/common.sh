@@ -22,8 +22,9 @@ cuda_includes() {
   echo "$folders"
 }
 
-# Lathe finds NVRTC in the wheels through this.
-if [ -d "$root/.venv" ]; then export VIRTUAL_ENV="$root/.venv"; fi
+# Lathe finds NVRTC and nvdisasm in the wheels through this. Called again by scripts that may have made the folder.
+use_venv() { if [ -d "$root/.venv" ]; then export VIRTUAL_ENV="$root/.venv"; fi; }
+use_venv
 
 # build PRESET [targets]: configures build/PRESET, and builds the targets (all without any).
 build() {
