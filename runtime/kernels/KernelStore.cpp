@@ -205,9 +205,9 @@ KernelPointer KernelStore::findInCache(const Specialization& specialization, con
                                        const std::optional<std::string>& nvrtcVersion) const {
   if (!cache_) return nullptr;
   const std::string arch = specialization.target.arch();
-  std::optional<CachedKernel> cached = nvrtcVersion
-                                           ? cache_->load({workload, arch, digestOf(specialization, *nvrtcVersion, options_)})
-                                           : cache_->loadBySource(workload, arch, specialization.sourceDigest);
+  std::optional<CachedKernel> cached =
+      nvrtcVersion ? cache_->load({workload, arch, digestOf(specialization, *nvrtcVersion, options_)})
+                   : cache_->loadBySource(workload, arch, specialization.sourceDigest);
   if (!cached) return nullptr;
   // The digest vouches for the bytes; what they need is read from them again, as the record is only text.
   llvm::Expected<CubinInfo> info = readCubin(cached->cubin, specialization.entry);

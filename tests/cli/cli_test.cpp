@@ -63,9 +63,8 @@ TEST_CASE("the version and the help name the program and its exit codes") {
 
 TEST_CASE("every verb has help with a description") {
   const Lathe lathe;
-  for (const char* verb :
-       {"run", "verify", "plan", "emit", "inspect", "explain", "compile", "tune", "bench", "cache", "doctor",
-        "completion"}) {
+  for (const char* verb : {"run", "verify", "plan", "emit", "inspect", "explain", "compile", "tune", "bench", "cache",
+                           "doctor", "completion"}) {
     CAPTURE(verb);
     const CommandResult help = lathe({verb, "--help"});
     CHECK(help.exitCode == 0);

@@ -150,6 +150,10 @@ class Lathe:
         if status != 0:
             raise RuntimeError(self.library.lathe_last_error().decode())
 
+    def initialise(self, kind: str, struct: ctypes.Structure) -> None:
+        """Sets the defaults of a struct."""
+        getattr(self.library, f"lathe_{kind}_init_sized")(ctypes.byref(struct), ctypes.c_size_t(ctypes.sizeof(struct)))
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -198,16 +202,16 @@ class LathePlan:
     def __init__(self, lathe: Lathe, problem: Problem, gradients: bool, chunk_pairs: int = 0) -> None:
         library = lathe.library
         workload = Workload()
-        library.lathe_workload_init_sized(ctypes.byref(workload), ctypes.c_size_t(ctypes.sizeof(workload)))
+        lathe.initialise("workload", workload)
         workload.hidden, workload.vocab = problem.hidden, problem.vocab
         workload.softcap = int(problem.softcap > 0)
         if not gradients:
             workload.grad_input = workload.grad_weight = 0
         shape = Shape()
-        library.lathe_shape_init_sized(ctypes.byref(shape), ctypes.c_size_t(ctypes.sizeof(shape)))
+        lathe.initialise("shape", shape)
         shape.sequences, shape.tokens = problem.sequences, problem.tokens
         options = PlanOptions()
-        library.lathe_plan_options_init_sized(ctypes.byref(options), ctypes.c_size_t(ctypes.sizeof(options)))
+        lathe.initialise("plan_options", options)
         options.chunk_pairs = chunk_pairs
         self.lathe = lathe
         self.plan = ctypes.c_void_p()
@@ -226,7 +230,7 @@ class LathePlan:
         self.workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device="cuda")
         self.loss = torch.full((1,), float("nan"), device="cuda")
         self.arguments = RunArguments()
-        library.lathe_run_arguments_init_sized(ctypes.byref(self.arguments), ctypes.c_size_t(ctypes.sizeof(self.arguments)))
+        lathe.initialise("run_arguments", self.arguments)
         self.arguments.input = problem.input.data_ptr()
         self.arguments.weight = problem.weight.data_ptr()
         self.arguments.target = problem.target.data_ptr()
