@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
+from lathe import _capi
 
 IGNORED = -100
 # Of input and weight.
@@ -32,127 +33,21 @@ MODELS = {
 }
 
 
-class Workload(ctypes.Structure):
-    """lathe_workload of lathe.h."""
-
-    _fields_ = (
-        [
-            ("size", ctypes.c_size_t),
-            ("hidden", ctypes.c_int64),
-            ("vocab", ctypes.c_int64),
-        ]
-        + [(name, ctypes.c_int) for name in ("dtype", "precision")]
-        + [
-            (name, ctypes.c_int32)
-            for name in (
-                "bias",
-                "logit_scale",
-                "softcap",
-                "nll",
-                "logit_means",
-                "grad_input",
-                "grad_weight",
-                "grad_bias",
-            )
-        ]
-        + [
-            ("grad_weight_dtype", ctypes.c_int),
-            ("sequences", ctypes.c_int64),
-            ("tokens", ctypes.c_int64),
-        ]
-    )
-
-
-class Shape(ctypes.Structure):
-    """lathe_shape of lathe.h."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("sequences", ctypes.c_int64),
-        ("tokens", ctypes.c_int64),
-    ]
-
-
-class PlanOptions(ctypes.Structure):
-    """lathe_plan_options of lathe.h."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("workspace_limit", ctypes.c_int64),
-        ("chunk_pairs", ctypes.c_int64),
-        ("device", ctypes.c_int32),
-        ("tune", ctypes.c_int),
-        ("tune_seconds", ctypes.c_double),
-    ]
-
-
-class RunArguments(ctypes.Structure):
-    """lathe_run_arguments of lathe.h."""
-
-    _fields_ = cast(
-        Any,
-        [("size", ctypes.c_size_t)]
-        + [(name, ctypes.c_void_p) for name in ("input", "weight", "bias", "target")]
-        + [
-            (name, ctypes.c_double)
-            for name in (
-                "beta",
-                "gamma",
-                "label_smoothing",
-                "alpha",
-                "softcap",
-                "logit_scale",
-            )
-        ]
-        + [
-            ("ignore_index", ctypes.c_int64),
-            ("upstream_scale", ctypes.c_float),
-            ("upstream", ctypes.c_void_p),
-        ]
-        + [
-            (name, ctypes.c_void_p)
-            for name in (
-                "loss",
-                "preference_loss",
-                "nll",
-                "chosen_logps",
-                "rejected_logps",
-                "chosen_rewards",
-                "rejected_rewards",
-                "chosen_logits_mean",
-                "rejected_logits_mean",
-                "per_token_logps",
-                "diagnostics",
-                "grad_input",
-                "grad_weight",
-                "grad_bias",
-            )
-        ]
-        + [
-            ("accumulate", ctypes.c_int32),
-            ("workspace", ctypes.c_void_p),
-            ("workspace_bytes", ctypes.c_int64),
-        ],
-    )
-
-
 class Lathe:
-    """The C API, as far as this script needs it."""
+    """A runtime of the C API, called with structs that are made once, so that nothing is built in a timed call."""
 
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-        self.library.lathe_last_error.restype = ctypes.c_char_p
-        self.library.lathe_plan_workspace_bytes.restype = ctypes.c_int64
+    def __init__(self) -> None:
+        self.library = _capi.library()
         self.runtime = ctypes.c_void_p()
         self.check(self.library.lathe_runtime_create(None, ctypes.byref(self.runtime)))
 
     def check(self, status: int) -> None:
-        if status != 0:
-            raise RuntimeError(self.library.lathe_last_error().decode())
+        if status != _capi.OK:
+            raise RuntimeError(_capi.last_error())
 
     def initialise(self, kind: str, struct: ctypes.Structure) -> None:
         """Sets the defaults of a struct."""
-        getattr(self.library, f"lathe_{kind}_init_sized")(ctypes.byref(struct), ctypes.c_size_t(ctypes.sizeof(struct)))
+        getattr(self.library, f"lathe_{kind}_init_sized")(ctypes.byref(struct), ctypes.sizeof(struct))
 
 
 @dataclass(frozen=True)
@@ -201,16 +96,16 @@ class LathePlan:
 
     def __init__(self, lathe: Lathe, problem: Problem, gradients: bool, chunk_pairs: int = 0) -> None:
         library = lathe.library
-        workload = Workload()
+        workload = _capi.Workload()
         lathe.initialise("workload", workload)
         workload.hidden, workload.vocab = problem.hidden, problem.vocab
         workload.softcap = int(problem.softcap > 0)
         if not gradients:
             workload.grad_input = workload.grad_weight = 0
-        shape = Shape()
+        shape = _capi.Shape()
         lathe.initialise("shape", shape)
         shape.sequences, shape.tokens = problem.sequences, problem.tokens
-        options = PlanOptions()
+        options = _capi.PlanOptions()
         lathe.initialise("plan_options", options)
         options.chunk_pairs = chunk_pairs
         self.lathe = lathe
@@ -229,7 +124,7 @@ class LathePlan:
         self.workspace_bytes = int(library.lathe_plan_workspace_bytes(self.plan))
         self.workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device="cuda")
         self.loss = torch.full((1,), float("nan"), device="cuda")
-        self.arguments = RunArguments()
+        self.arguments = _capi.RunArguments()
         lathe.initialise("run_arguments", self.arguments)
         self.arguments.input = problem.input.data_ptr()
         self.arguments.weight = problem.weight.data_ptr()
@@ -502,10 +397,8 @@ def main() -> int:
     parser.add_argument("--module", action="store_true", help="the PyTorch module, next to Liger and PyTorch eager")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     arguments = parser.parse_args()
-    if arguments.module:
-        os.environ["LATHE_LIBRARY"] = str(arguments.library.resolve())
-        sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-    lathe = None if arguments.module else Lathe(arguments.library.resolve())
+    os.environ["LATHE_LIBRARY"] = str(arguments.library.resolve())
+    lathe = None if arguments.module else Lathe()
     models = list(MODELS) if arguments.models == "all" else arguments.models.split(",")
     results = []
     for model in models:
