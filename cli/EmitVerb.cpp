@@ -4,9 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cli/Device.h"
-#include "cli/PlanFlags.h"
+#include "cli/PlanInputs.h"
 #include "cli/Verbs.h"
-#include "cli/WorkloadOptions.h"
 #include "runtime/cache/Cache.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -89,20 +88,16 @@ llvm::json::Value jsonOf(const EmitOptions& options, llvm::ArrayRef<Specializati
 }
 
 llvm::Expected<ExitCode> emitSources(const EmitOptions& options, const Session& session) {
-  llvm::Expected<WorkloadInput> input = options.workload.resolve();
-  if (!input) return input.takeError();
-  llvm::Expected<Target> target = chooseTarget(options.arch, session.environment);
-  if (!target) return target.takeError();
-  llvm::Expected<PlanRequest> request = options.plan.resolve(input->workload, *target, input->shape.rows());
-  if (!request) return request.takeError();
-  llvm::Expected<PlanGraph> graph = makePlan(input->workload, input->shape, *target, *request);
+  llvm::Expected<PlanInputs> inputs = resolvePlanInputs(options.workload, options.arch, options.plan, session);
+  if (!inputs) return inputs.takeError();
+  llvm::Expected<PlanGraph> graph = inputs->plan();
   if (!graph) return graph.takeError();
   llvm::Expected<std::vector<KernelKind>> kinds = kernelsOf(*graph, options.step);
   if (!kinds) return kinds.takeError();
 
   std::vector<Specialization> units;
   for (const KernelKind kind : *kinds)
-    units.push_back(specialize(kind, graph->workload, *target, graph->choices.configs));
+    units.push_back(specialize(kind, graph->workload, graph->target, graph->choices.configs));
   if (!options.output.empty())
     if (llvm::Error error = writeUnits(options, units)) return error;
   if (options.json)
@@ -119,9 +114,7 @@ llvm::Expected<ExitCode> emitSources(const EmitOptions& options, const Session& 
 void lathe::cli::addEmitVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("emit", "Print the CUDA sources generated for a workload");
   const auto options = std::make_shared<EmitOptions>();
-  std::vector<std::string> steps = {"all"};
-  for (size_t kind = 0; kind < kKernelKindCount; ++kind) steps.push_back(toString(static_cast<KernelKind>(kind)).str());
-  verb->add_option("--step", options->step, "One kernel, or all (default all)")->check(CLI::IsMember(steps));
+  addStepOption(*verb, options->step);
   verb->add_flag("--flat", options->flat, "Each source as one file without includes, which nvcc compiles as it is");
   verb->add_option("--output", options->output, "Write files into a folder in place of printing")
       ->type_name("DIR")

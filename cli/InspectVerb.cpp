@@ -9,9 +9,8 @@
 #include "cli/InspectionTables.h"
 #include "cli/Listing.h"
 #include "cli/Pager.h"
-#include "cli/PlanFlags.h"
+#include "cli/PlanInputs.h"
 #include "cli/Verbs.h"
-#include "cli/WorkloadOptions.h"
 #include "runtime/inspect/InspectionJson.h"
 #include "runtime/inspect/Inspector.h"
 #include "runtime/inspect/PlanParts.h"
@@ -64,25 +63,23 @@ llvm::Expected<std::optional<KernelKind>> wantedStep(const InspectVerbOptions& o
 /// The plan, with `config` (JSON or a file; empty: none) for the product that --step names.
 llvm::Expected<PlanGraph> graphOf(const InspectVerbOptions& options, const std::string& config,
                                   const Session& session) {
-  llvm::Expected<WorkloadInput> input = options.workload.resolve();
-  if (!input) return input.takeError();
-  llvm::Expected<Target> target = chooseTarget(options.arch, session.environment);
-  if (!target) return target.takeError();
-  llvm::Expected<PlanRequest> request = options.plan.resolve(input->workload, *target, input->shape.rows());
-  if (!request) return request.takeError();
+  llvm::Expected<PlanInputs> inputs = resolvePlanInputs(options.workload, options.arch, options.plan, session);
+  if (!inputs) return inputs.takeError();
   if (!config.empty()) {
     llvm::Expected<std::string> json = jsonText(config);
     if (!json) return json.takeError();
-    if (!request->configs) {
-      llvm::Expected<GemmConfigs> chosen = chooseConfigs(input->workload, *target, input->shape.rows());
+    PlanRequest& request = inputs->request;
+    if (!request.configs) {
+      const WorkloadInput& input = inputs->workload;
+      llvm::Expected<GemmConfigs> chosen = chooseConfigs(input.workload, inputs->target, input.shape.rows());
       if (!chosen) return chosen.takeError();
-      request->configs = *chosen;
+      request.configs = *chosen;
     }
-    llvm::Expected<GemmConfigs> configs = withConfig(*request->configs, options.step, *json);
+    llvm::Expected<GemmConfigs> configs = withConfig(*request.configs, options.step, *json);
     if (!configs) return configs.takeError();
-    request->configs = *configs;
+    request.configs = *configs;
   }
-  return makePlan(input->workload, input->shape, *target, *request);
+  return inputs->plan();
 }
 
 /// Measures `steps` of `graph` where --measure asks for it.
@@ -216,9 +213,7 @@ void addOutputOptions(CLI::App& verb, InspectVerbOptions& options) {
 void lathe::cli::addInspectVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("inspect", "Take the kernels for a workload apart: source, PTX, SASS, resources");
   const auto options = std::make_shared<InspectVerbOptions>();
-  std::vector<std::string> steps = {"all"};
-  for (size_t kind = 0; kind < kKernelKindCount; ++kind) steps.push_back(toString(static_cast<KernelKind>(kind)).str());
-  verb->add_option("--step", options->step, "One kernel, or all (default all)")->check(CLI::IsMember(steps));
+  addStepOption(*verb, options->step);
   verb->add_option("--config", options->config, "Config of the product that --step names: JSON, or a file of it")
       ->type_name("JSON");
   verb->add_option("--diff", options->diff,

@@ -4,10 +4,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cli/Device.h"
-#include "cli/PlanFlags.h"
+#include "cli/PlanInputs.h"
 #include "cli/Text.h"
 #include "cli/Verbs.h"
-#include "cli/WorkloadOptions.h"
 #include "generator/Workload.h"
 #include "runtime/api/PlanDescription.h"
 #include "tuning/Measure.h"
@@ -24,20 +23,6 @@ struct ShowPlanOptions {
   bool twoCalls = false;
   bool json = false;
 };
-
-/// The config of the product that `kind` computes; null for other kernels.
-const Config* configOf(KernelKind kind, const GemmConfigs& configs) {
-  switch (kind) {
-  case KernelKind::Logits:
-    return &configs.logits;
-  case KernelKind::GradInput:
-    return &configs.gradInput;
-  case KernelKind::GradWeight:
-    return &configs.gradWeight;
-  default:
-    return nullptr;
-  }
-}
 
 void printSummary(const PlanGraph& graph, const Session& session) {
   const Workload& workload = graph.workload;
@@ -64,11 +49,12 @@ void printSteps(const PlanGraph& graph, const std::vector<Step>& steps, const Se
   for (const Step& step : steps) {
     flops += step.flops;
     bytes += step.bytes;
-    const Config* config = configOf(step.kind, graph.choices.configs);
+    const std::optional<Gemm> gemm = productOf(step.kind);
     table.add({toString(step.kind), step.pass == Pass::Forward ? "forward" : "backward",
                llvm::formatv("{0}-{1}", step.pairBegin, step.pairEnd - 1).str(),
                llvm::formatv("{0} x {1} x {2}", step.grid[0], step.grid[1], step.grid[2]).str(),
-               step.flops > 0 ? flopsText(step.flops) : "", bytesText(step.bytes), config ? toString(*config) : ""});
+               step.flops > 0 ? flopsText(step.flops) : "", bytesText(step.bytes),
+               gemm ? toString(graph.choices.configs.of(*gemm)) : ""});
   }
   table.add({Cell("total", Tone::Strong), "", "", "", flopsText(flops), bytesText(bytes)});
   session.print(table);
@@ -83,13 +69,9 @@ void printWorkspace(const PlanGraph& graph, const Session& session) {
 }
 
 llvm::Expected<ExitCode> showPlan(const ShowPlanOptions& options, const Session& session) {
-  llvm::Expected<WorkloadInput> input = options.workload.resolve();
-  if (!input) return input.takeError();
-  llvm::Expected<Target> target = chooseTarget(options.arch, session.environment);
-  if (!target) return target.takeError();
-  llvm::Expected<PlanRequest> request = options.plan.resolve(input->workload, *target, input->shape.rows());
-  if (!request) return request.takeError();
-  llvm::Expected<PlanGraph> graph = makePlan(input->workload, input->shape, *target, *request);
+  llvm::Expected<PlanInputs> inputs = resolvePlanInputs(options.workload, options.arch, options.plan, session);
+  if (!inputs) return inputs.takeError();
+  llvm::Expected<PlanGraph> graph = inputs->plan();
   if (!graph) return graph.takeError();
   if (options.json) {
     session.print(toJson(*graph, {}));

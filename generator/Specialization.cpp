@@ -43,19 +43,6 @@ const KernelTraits& traits(KernelKind kind) {
   return kTraits[static_cast<size_t>(kind)];
 }
 
-std::optional<Gemm> gemmOf(KernelKind kind) {
-  switch (kind) {
-  case KernelKind::Logits:
-    return Gemm::Logits;
-  case KernelKind::GradInput:
-    return Gemm::GradInput;
-  case KernelKind::GradWeight:
-    return Gemm::GradWeight;
-  default:
-    return std::nullopt;
-  }
-}
-
 llvm::StringRef elementType(DType type) {
   switch (type) {
   case DType::BF16:
@@ -295,7 +282,20 @@ llvm::Expected<KernelKind> lathe::parseKernelKind(llvm::StringRef name) {
   return makeError(ErrorCode::InvalidArgument, "unknown kernel \"{0}\"; the kernels are {1}", name, known);
 }
 
-const Config& GemmConfigs::of(Gemm gemm) const {
+std::optional<Gemm> lathe::productOf(KernelKind kind) {
+  switch (kind) {
+  case KernelKind::Logits:
+    return Gemm::Logits;
+  case KernelKind::GradInput:
+    return Gemm::GradInput;
+  case KernelKind::GradWeight:
+    return Gemm::GradWeight;
+  default:
+    return std::nullopt;
+  }
+}
+
+Config& GemmConfigs::of(Gemm gemm) {
   switch (gemm) {
   case Gemm::Logits:
     return logits;
@@ -307,9 +307,13 @@ const Config& GemmConfigs::of(Gemm gemm) const {
   llvm_unreachable("unknown product");
 }
 
+const Config& GemmConfigs::of(Gemm gemm) const {
+  return const_cast<GemmConfigs*>(this)->of(gemm);
+}
+
 Specialization lathe::specialize(KernelKind kind, const Workload& workload, const Target& target,
                                  const GemmConfigs& configs) {
-  const std::optional<Gemm> gemm = gemmOf(kind);
+  const std::optional<Gemm> gemm = productOf(kind);
   const Config* config = gemm ? &configs.of(*gemm) : nullptr;
   Specialization result;
   result.kind = kind;

@@ -32,6 +32,8 @@ inline constexpr size_t kKernelKindCount = 8;
 /// `row_map`, `logits`, ...: the name of the template file, and of the entry with `lathe_` before it.
 llvm::StringRef toString(KernelKind kind);
 llvm::Expected<KernelKind> parseKernelKind(llvm::StringRef name);
+/// The product that `kind` computes; none for other kernels.
+std::optional<Gemm> productOf(KernelKind kind);
 
 /// Rows of the logits' gradient that one block of grad_logits turns.
 inline constexpr int kGradLogitsRowsPerBlock = 1024;
@@ -67,6 +69,7 @@ struct GemmConfigs {
   Config gradInput;
   Config gradWeight;
 
+  Config& of(Gemm gemm);
   const Config& of(Gemm gemm) const;
   friend bool operator==(const GemmConfigs&, const GemmConfigs&) = default;
 };

@@ -61,17 +61,7 @@ TuningSubject lathe::subjectOf(Gemm gemm) {
 }
 
 GemmConfigs lathe::withConfig(GemmConfigs configs, Gemm gemm, const Config& config) {
-  switch (gemm) {
-  case Gemm::Logits:
-    configs.logits = config;
-    break;
-  case Gemm::GradInput:
-    configs.gradInput = config;
-    break;
-  case Gemm::GradWeight:
-    configs.gradWeight = config;
-    break;
-  }
+  configs.of(gemm) = config;
   return configs;
 }
 

@@ -7,8 +7,6 @@
 
 #include "generator/CanonicalJson.h"
 
-#include "llvm/ADT/StringSwitch.h"
-
 using namespace lathe;
 
 llvm::Expected<KernelKind> lathe::findStep(const PlanGraph& graph, llvm::StringRef name) {
@@ -21,11 +19,9 @@ llvm::Expected<KernelKind> lathe::findStep(const PlanGraph& graph, llvm::StringR
 }
 
 llvm::Expected<GemmConfigs> lathe::withConfig(GemmConfigs configs, llvm::StringRef step, llvm::StringRef json) {
-  Config* slot = llvm::StringSwitch<Config*>(step)
-                     .Case("logits", &configs.logits)
-                     .Case("grad_input", &configs.gradInput)
-                     .Case("grad_weight", &configs.gradWeight)
-                     .Default(nullptr);
+  Config* slot = nullptr;
+  for (const Gemm gemm : {Gemm::Logits, Gemm::GradInput, Gemm::GradWeight})
+    if (toString(gemm) == step) slot = &configs.of(gemm);
   if (!slot)
     return makeError(ErrorCode::InvalidArgument,
                      "a config is for a matrix product, and \"{0}\" is none; name the step logits, grad_input or "

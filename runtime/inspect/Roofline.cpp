@@ -119,19 +119,6 @@ double lathe::peakFlops(Family family, DType type, const Target& target) {
   return rates.tensorFlops * share / (type == DType::FP32 ? 2 : 1);
 }
 
-std::optional<Gemm> lathe::productOf(KernelKind kind) {
-  switch (kind) {
-  case KernelKind::Logits:
-    return Gemm::Logits;
-  case KernelKind::GradInput:
-    return Gemm::GradInput;
-  case KernelKind::GradWeight:
-    return Gemm::GradWeight;
-  default:
-    return std::nullopt;
-  }
-}
-
 TileWork lathe::tileWorkOf(Gemm gemm, const Config& config, const Workload& workload, int64_t rows) {
   const GemmExtents extents = gemmExtents(gemm, workload, rows);
   const double depth = double(tilesAlong(extents.k, config.blockK)) * config.blockK;

@@ -20,9 +20,6 @@ HardwareRates ratesOf(const Target& target);
 /// Peak FLOPs a second of products by `family` on elements of `type`.
 double peakFlops(Family family, DType type, const Target& target);
 
-/// The product that `kind` computes; none for other kernels.
-std::optional<Gemm> productOf(KernelKind kind);
-
 /// The tiles of the product `gemm` with `config` for `rows` valid rows.
 TileWork tileWorkOf(Gemm gemm, const Config& config, const Workload& workload, int64_t rows);
 
