@@ -22,19 +22,8 @@ namespace {
 /// Vocabulary entries whose weights one task turns to float.
 constexpr int64_t kBlock = 256;
 
-float elementAt(const std::string& bytes, DType type, int64_t index) {
-  if (type == DType::FP32) {
-    float value = 0;
-    std::memcpy(&value, bytes.data() + 4 * index, 4);
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, bytes.data() + 2 * index, 2);
-  return type == DType::BF16 ? bf16ToFloat(bits) : fp16ToFloat(bits);
-}
-
 void readRow(const std::string& bytes, DType type, int64_t row, int64_t width, float* to) {
-  for (int64_t i = 0; i < width; ++i) to[i] = elementAt(bytes, type, row * width + i);
+  for (int64_t i = 0; i < width; ++i) to[i] = elementAt(bytes.data(), type, row * width + i);
 }
 
 /// In eight sums that do not wait for each other.
@@ -98,7 +87,7 @@ double SampledReference::slopeAt(double finalLogit) const {
 }
 
 double SampledReference::biasOf(int64_t entry) const {
-  return case_.workload.bias ? elementAt(case_.bias, case_.workload.dtype, entry) : 0;
+  return case_.workload.bias ? elementAt(case_.bias.data(), case_.workload.dtype, entry) : 0;
 }
 
 void SampledReference::chooseRows(int64_t count) {
@@ -193,7 +182,7 @@ void SampledReference::computeLogitMeans() {
   llvm::parallelFor(0, blocks, [&](size_t block) {
     for (int64_t v = int64_t(block) * kBlock; v < std::min<int64_t>((block + 1) * kBlock, vocab_); ++v)
       for (int64_t h = 0; h < hidden_; ++h)
-        parts[block][h] += elementAt(case_.weight, case_.workload.dtype, v * hidden_ + h);
+        parts[block][h] += elementAt(case_.weight.data(), case_.workload.dtype, v * hidden_ + h);
   });
   for (const std::vector<double>& part : parts)
     for (int64_t h = 0; h < hidden_; ++h) weightSum[h] += part[h];

@@ -16,17 +16,6 @@ namespace {
 /// The order of the scalar results in their one buffer; the arrays follow.
 enum ScalarSlot : uint8_t { kLoss, kPreferenceLoss, kNll, kChosenLogitsMean, kRejectedLogitsMean, kScalarCount };
 
-double elementAt(const std::string& bytes, DType type, size_t index) {
-  if (type == DType::FP32) {
-    float value = 0;
-    std::memcpy(&value, bytes.data() + 4 * index, 4);
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, bytes.data() + 2 * index, 2);
-  return type == DType::BF16 ? bf16ToFloat(bits) : fp16ToFloat(bits);
-}
-
 } // namespace
 
 llvm::Expected<DeviceCase> DeviceCase::upload(Runtime::Implementation& runtime, const Case& value,
@@ -189,7 +178,7 @@ llvm::Expected<std::vector<double>> DeviceCase::read(const void* from, int64_t c
   if (llvm::Error error = check(driver, result, "cuMemcpyDtoHAsync")) return error;
   if (llvm::Error error = stream_->synchronize()) return error;
   std::vector<double> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = elementAt(bytes, type, i);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = elementAt(bytes.data(), type, int64_t(i));
   return values;
 }
 

@@ -23,13 +23,6 @@ void storeAll(float* to, const std::vector<double>& values) {
   if (to) std::transform(values.begin(), values.end(), to, [](double value) { return static_cast<float>(value); });
 }
 
-double loadElement(const void* from, DType type, size_t index) {
-  if (type == DType::FP32) return static_cast<const float*>(from)[index];
-  uint16_t bits = 0;
-  std::memcpy(&bits, static_cast<const char*>(from) + 2 * index, 2);
-  return type == DType::BF16 ? bf16ToFloat(bits) : fp16ToFloat(bits);
-}
-
 void storeElement(void* to, DType type, size_t index, double value) {
   const float rounded = static_cast<float>(value);
   if (type == DType::FP32) {
@@ -43,7 +36,7 @@ void storeElement(void* to, DType type, size_t index, double value) {
 void storeGradient(void* to, DType type, const std::vector<double>& values, bool accumulate) {
   if (!to) return;
   for (size_t i = 0; i < values.size(); ++i)
-    storeElement(to, type, i, accumulate ? loadElement(to, type, i) + values[i] : values[i]);
+    storeElement(to, type, i, accumulate ? elementAt(to, type, int64_t(i)) + values[i] : values[i]);
 }
 
 RunDiagnostics diagnosticsOf(const Diagnostics& from) {

@@ -10,8 +10,11 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "lathe/workload.h"
+
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 namespace lathe {
 
@@ -51,6 +54,19 @@ inline uint16_t floatToFp16(float value) {
   }
   const uint32_t rebiased = magnitude - (112u << 23);
   return uint16_t(sign | ((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13));
+}
+
+/// Element `index` of an array of `type`, which need not be aligned.
+inline float elementAt(const void* array, DType type, int64_t index) {
+  const char* bytes = static_cast<const char*>(array);
+  if (type == DType::FP32) {
+    float value = 0;
+    std::memcpy(&value, bytes + 4 * index, 4);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes + 2 * index, 2);
+  return type == DType::BF16 ? bf16ToFloat(bits) : fp16ToFloat(bits);
 }
 
 } // namespace lathe
