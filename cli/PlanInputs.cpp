@@ -18,7 +18,7 @@ llvm::Expected<PlanInputs> lathe::cli::resolvePlanInputs(const WorkloadOptions& 
   if (!target) return target.takeError();
   llvm::Expected<PlanRequest> request = flags.resolve(input->workload, *target, input->shape.rows());
   if (!request) return request.takeError();
-  return PlanInputs{std::move(*input), std::move(*target), std::move(*request)};
+  return PlanInputs{*input, *target, *request};
 }
 
 void lathe::cli::addStepOption(CLI::App& verb, std::string& step) {

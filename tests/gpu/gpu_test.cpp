@@ -2,13 +2,11 @@
 //
 // With LATHE_GPU_REPORT=FILE the kernels that passed, with their errors, are written there; tests/gpu/run uses it.
 // With LATHE_GPU_LARGE=1 the models of real size are run as well.
-#include "tests/support/Failures.h"
+#include "tests/support/ResultChecks.h"
 #include "tests/support/ValidationCases.h"
 
 #include "generator/Workload.h"
 #include "runtime/api/DeviceRun.h"
-#include "runtime/reference/Compare.h"
-#include "runtime/reference/Reference.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -21,6 +19,8 @@
 #include <thread>
 
 using namespace lathe;
+using lathe::test::checkClose;
+using lathe::test::referenceOf;
 using lathe::test::require;
 
 namespace {
@@ -69,25 +69,6 @@ private:
   bool available_ = false;
   std::string reason_;
 };
-
-LossResult referenceOf(const Case& value, double upstream = 1.0) {
-  return require(computeReference<double>({.workload = value.workload,
-                                           .shape = value.shape,
-                                           .scalars = value.scalars,
-                                           .input = value.input.data(),
-                                           .weight = value.weight.data(),
-                                           .bias = value.bias.empty() ? nullptr : value.bias.data(),
-                                           .target = value.target.data(),
-                                           .upstreamScale = upstream}));
-}
-
-void checkClose(const LossResult& got, const LossResult& want, const Workload& workload) {
-  for (const Comparison& comparison : compare(got, want, workload)) {
-    INFO(comparison.name << ": error " << comparison.error << ", tolerance " << comparison.tolerance);
-    CHECK(comparison.ok);
-  }
-  CHECK(got.diagnostics == want.diagnostics);
-}
 
 /// The kernels that passed, for LATHE_GPU_REPORT.
 class Report {
